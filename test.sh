@@ -68,6 +68,12 @@ beside() {
 	CFLAGS=-g1 build tsan "-Db_sanitize=thread -Doptimization=1" >&3 && echo ok || echo failed
 	runner=("${fixed_addresses[@]}")
 	hb_step "same bytes from gcc, clang and sanitizers" same_bytes >&3 || true
+	runner=(nice -n 19)
+	if CC=gcc CFLAGS=-g0 build coverage "-Db_coverage=true -Doptimization=0" >&3; then
+		hb_step "coverage" coverage >&3 || true
+		grep '^coverage ' "$HB_LOGS/coverage.log" >&3 || true
+	fi
+	fuzz >&3
 	echo over
 }
 
@@ -79,6 +85,29 @@ await() {
 	read -r word <&4
 	rm $top/hurry
 	echo "$word"
+}
+
+# Fuzzes every parser, together for about a minute (tools/fuzz.sh). Prints the executions of each target.
+fuzz() {
+	rm -rf "$top/fuzz/corpus"
+	hb_step "test fuzz" "${runner[@]}" tools/fuzz.sh --build "$top/fuzz" --seconds 66 --no-minimize --results "$HB_RESULTS" || true
+	grep '^fuzz ' "$HB_LOGS/test-fuzz.log" || true
+}
+
+# The tests of the suite `fast` that execute much of daemon, server or shim. Left out are tests of other parts that need
+# minutes, and tests that a build for coverage disturbs, because processes write their counts to files when they exit.
+covered_tests() {
+	meson test -C "$top/coverage" --list --suite fast 2>/dev/null | sed -n 's/^hummingbird:[^ ]* \/ //p' | grep -vE '^(simulation|model_|scenario|scheduler|spatial|foresight|core|gate|gpc_|trace_|arrivals|baselines|simcuda_|cuda_abi|report page|bench|front bench|serving bench|serve (examples|trace module)|stack (bench|foresight|sharing|programs|users|stops|faults)|end-to-end (bench|doctor|sim-|daemon-commands|trace|top|config|command)|fuzz (arrivals|kineto|nsys|trace|recording|sim_image|journal)|messages|counting|second try|gpu files|split verdicts|manual|completion|failing calls|shim-library$|shim-hot-path$)'
+}
+
+# Measures the share of lines of daemon, server and shim that tests execute. The results of these tests do not count: the
+# other builds run them, too.
+coverage() {
+	local names
+	find "$top/coverage" -name '*.gcda' -delete
+	mapfile -t names < <(covered_tests)
+	HB_COVERAGE=1 "${runner[@]}" meson test -C "$top/coverage" --no-rebuild --logbase coverage --timeout-multiplier 4 "${names[@]}" || true
+	tools/coverage.py "$top/coverage" tools/coverage_floors.txt
 }
 
 # Checks that one seed gives the same bytes with every compiler; only the duration of the run may differ.

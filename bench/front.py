@@ -145,7 +145,8 @@ class Bench:
         with open(os.path.join(models, "null/model.yaml"), "w", encoding="utf-8") as file:
             file.write(MODEL)
         with subprocess.Popen([self.serve_program, "--models", models, "--http", "0", "--grpc", "0",
-                               "--gpu", "none", "--threads", str(threads)], stdout=subprocess.PIPE, text=True, preexec_fn=start) as process:
+                               "--gpu", "none", "--threads", str(threads), "--connections-per-client", "16384"],
+                              stdout=subprocess.PIPE, text=True, preexec_fn=start) as process:
             try:
                 yield process.pid, port_of(process, process.stdout.readline())
             finally:

@@ -101,7 +101,7 @@ def server(hb, how, journal, speed, log, models):
                           encoding="utf-8") as file:
                     file.write(model_text(name, priority, how, models))
         command = [hb, "serve", "--models", os.path.join(folder, "models"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
-                   "--gpu", "none", "--journal", journal, "--speed", str(speed)]
+                   "--gpu", "none", "--control", "loopback", "--journal", journal, "--speed", str(speed)]
         with open(log, "w", encoding="utf-8") as errors, \
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env) as process:
             try:
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def ask(self, method, path, body=b""):
         self.answer = asyncio.get_running_loop().create_future()
-        self.transport.write(b"%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+        self.transport.write(b"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
                              % (method.encode(), path.encode(), len(body), body))
         return self.answer
 

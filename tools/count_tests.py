@@ -8,8 +8,9 @@ A file named testlog.json is Meson's, with one object for each test program. Any
 other file has lines "ok NAME" or "failed NAME". A test program that prints its
 cases (cmocka) counts as that many tests. A step that is a test run counts only
 through its tests. Tests that Python's unittest skipped count as skipped; a
-unittest program that ran no test has failed. Exits 1 if anything failed or
-nothing ran.
+unittest program that ran no test has failed. Tests that passed at their second
+try (second_try.py) are counted and named; more of them than SECOND_TRIES_MOST
+are one failure. Exits 1 if anything failed or nothing ran.
 """
 
 import json
@@ -17,6 +18,7 @@ import re
 import sys
 
 CASE = re.compile(r"^\[ (RUN|      OK|  SKIPPED) +\] ", re.M)
+SECOND_TRIES_MOST = 4
 UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.M)
 UNITTEST_SKIPPED = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
 
@@ -34,13 +36,13 @@ def unittests(output):
     return bool(ran) and not any(ran) and not skipped, skipped
 
 
-def count_meson(lines):
+def count_meson(lines, second_tries):
     passed = failed = skipped = 0
     for line in lines:
         test = json.loads(line)
         begun, good, left_out = cases(test.get("stdout") or "")
         if test.get("second_try"):
-            print("passed at its second try:", test["name"])
+            second_tries.append(test["name"])
         ran_nothing, left_out_here = unittests(test.get("stderr") or "")
         if test["result"] in ("OK", "EXPECTEDFAIL") and ran_nothing:
             failed += 1
@@ -75,11 +77,11 @@ def count_steps(lines):
 
 def main():
     passed = failed = skipped = failed_tests = 0
-    bad_runs = []
+    bad_runs, second_tries = [], []
     for path in sys.argv[1:]:
         with open(path, encoding="utf-8") as lines:
             if path.endswith("testlog.json"):
-                good, bad, left_out = count_meson(lines)
+                good, bad, left_out = count_meson(lines, second_tries)
                 failed_tests += bad
                 skipped += left_out
             else:
@@ -92,6 +94,10 @@ def main():
         for name in bad_runs:
             print("failed:", name)
         failed += len(bad_runs)
+    print(f"second tries: {len(second_tries)} of at most {SECOND_TRIES_MOST}" + "".join("; " + name for name in second_tries))
+    if len(second_tries) > SECOND_TRIES_MOST:
+        failed += 1
+        print("failed: too many tests needed a second try")
     if skipped:
         print(skipped, "skipped")
     print(passed, "passed,", failed, "failed")

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs each failed test of a `meson test` run once more, alone.
+"""Runs failed timing tests of a `meson test` run once more, alone.
 
 usage: second_try.py FOLDER [MESON TEST ARGUMENT...]
 
-Many tests run a complete system in real time, several at once, on machines that
-may pause for seconds. A test that fails in the run and passes alone counts as
-passed, and count_tests.py names it, so that a test that often needs this is
-noticed. Two kinds of failure are not repeated because they are findings: reports
-of a sanitizer, and programs that a signal ended. If more than MOST tests failed,
-none is repeated.
+Tests of the suite `live` run a complete system in real time, several at once, on
+machines that may pause for seconds. Such a test that fails in the run and passes
+alone counts as passed. count_tests.py counts and names these tests, and fails if
+all builds together needed more second tries than it allows. A test of another
+suite has no second try. Two kinds of failure are not repeated because they are
+findings: reports of a sanitizer, and programs that a signal ended. If more than
+MOST tests of a build failed, none is repeated.
 
 Exits 1 if a test failed again, or if no test had failed (the run itself broke); 2 without the log of a run.
 """
@@ -18,7 +19,8 @@ import os
 import subprocess
 import sys
 
-MOST = 8
+MOST = 4
+TIMING_SUITE = "live"
 FAILED = ("FAIL", "TIMEOUT", "ERROR", "INTERRUPT")
 
 
@@ -31,6 +33,12 @@ def is_finding(test):
     said = (test.get("stdout") or "") + (test.get("stderr") or "")
     killed = test["result"] != "TIMEOUT" and (test.get("returncode") or 0) < 0
     return killed or "Sanitizer" in said or "runtime error:" in said
+
+
+def is_timing_test(test):
+    """The name begins with project and suites: "hummingbird:fast+live / stack auto"."""
+    suites = test["name"].split(" / ", 1)[0].partition(":")[2]
+    return TIMING_SUITE in suites.split("+")
 
 
 def plain_name(test):
@@ -57,7 +65,7 @@ def main():
     failed = [test for test in tests if test["result"] in FAILED]
     if not failed:
         return 1
-    repeatable = [test for test in failed if not is_finding(test)] if len(failed) <= MOST else []
+    repeatable = [test for test in failed if is_timing_test(test) and not is_finding(test)] if len(failed) <= MOST else []
     if repeatable:
         again = try_again(folder, [plain_name(test) for test in repeatable], options)
         good = {name for name, test in again.items() if test["result"] == "OK"}

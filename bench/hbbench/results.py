@@ -52,11 +52,13 @@ def to_text(result):
 
 
 def write_file(path, text):
-    """Replaces the file at once, compressed where its name ends in .gz."""
+    """Replaces the file at once and durably, compressed where its name ends in .gz."""
     part = path + ".part"
     try:
         with open(part, "wb") as file:
             file.write(gzip.compress(text.encode(), mtime=0) if path.endswith(".gz") else text.encode())
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
         raise BadFile(f"{path}: {error.strerror}") from error

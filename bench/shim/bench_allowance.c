@@ -29,6 +29,6 @@ void hb_bench_fix_allowance(struct hb_spatial_high *high)
 		known = allowance_ppm == UINT32_MAX ? 1 : allowance_ppm + 2;
 		atomic_store(&setting, known);
 	}
-	if (known > 1 && high->beacon)
-		high->beacon->allowance_ppm = known - 2;
+	if (known > 1)
+		high->allowance_ppm = known - 2;
 }

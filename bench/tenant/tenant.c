@@ -3,7 +3,7 @@
  * cuda-tenant: small CUDA programs for tests and demonstrations, on a GPU or on
  * a simulated one. Started plainly or under `hb run`.
  *
- *   cuda-tenant [--route ROUTE] [--wait] MODE
+ *   cuda-tenant [--route ROUTE] [--wait] [--default-signals] MODE
  *     work ROUNDS                     every kind of work; prints results that depend on nothing else
  *     train KERNEL_US N               N kernels without pause (0: until SIGTERM); prints JSON
  *     memory CHUNK THREADS PROCESSES  each thread allocates until it is refused; prints what was granted
@@ -16,6 +16,7 @@
  *
  * --wait: pauses between joining and working, and again before it ends: it says
  * "joined" and "done", and waits for a line on standard input each time.
+ * --default-signals: SIGTERM kills it while its kernels run.
  */
 #include "bench_tenant.h"
 
@@ -53,7 +54,7 @@ enum { BLOCKS = 264, THREADS = 512, QUEUED = 8 };
 
 static CUmodule module;
 static CUfunction step, twice;
-static bool waiting;
+static bool waiting, default_signals;
 static volatile sig_atomic_t asked_to_end;
 
 void tenant_begin(void)
@@ -133,7 +134,8 @@ static void end_soon(int signal)
 
 static void join_gpu(void)
 {
-	signal(SIGTERM, end_soon);
+	if (!default_signals)
+		signal(SIGTERM, end_soon);
 	tenant_begin();
 	if (waiting)
 		tenant_pause("joined");
@@ -322,6 +324,8 @@ int main(int argc, char **argv)
 		}
 		if (strcmp(argv[i], "--wait") == 0)
 			waiting = true;
+		else if (strcmp(argv[i], "--default-signals") == 0)
+			default_signals = true;
 		else if (strcmp(argv[i], "--route") == 0 && i + 1 < argc)
 			route = argv[++i];
 		else

@@ -3,7 +3,9 @@
  * The layout of the shared pages, through which the daemon and the processes of
  * its tenants exchange state without a system call. There is one page per tenant
  * (struct hb_page) and one per GPU (struct hb_gpu_page). Each is a memfd that the
- * daemon creates, seals against resizing, and passes over its socket.
+ * daemon creates, seals against resizing, and passes over its socket. In addition,
+ * each HP process of the spatial engine makes a board for each GPU (struct
+ * hb_page_board).
  *
  * Writers. The comment of each field names its only writer: "daemon", "process"
  * (the process that owns the slot), or "shared" (several processes add to it).
@@ -16,11 +18,28 @@
  * Units. Times are CLOCK_MONOTONIC in ns (`_ns`), durations ns or us by suffix,
  * sizes bytes, shares parts per million (`_ppm`).
  *
- * Trust. A tenant can write to every byte of its page. The daemon therefore keeps
- * its own copy of all it decides and treats each field as untrusted input. A
- * tenant that corrupts its own page harms only itself. A tenant that corrupts a
- * GPU page, which all tenants share, can spoil the sum of LP memory and what LP
- * processes know of HP's requests, and can make the daemon react up to 0.1 s late.
+ * Trust. Only the daemon
+ * can write to a GPU page, which all tenants of the GPU map read-only. Only its
+ * HP process can write to a board. A tenant's processes can write to every byte of
+ * the tenant's page; no other tenant maps it. The daemon therefore keeps its own
+ * copy of all it decides and treats each field as untrusted input. What false
+ * values on a tenant page can do, each to this tenant only:
+ *
+ *	fields of the daemon	    its processes act on them: wrong gates, limits, slices
+ *	used_bytes, memory[]	    its own limit; a report beyond what the driver sees does
+ *				    not count (daemon/gpu_memory.h)
+ *	memory_pending		    its own sum is repaired up to 5 s late
+ *	gates			    its turn begins late or ends early; work that never ends
+ *				    is waited for a bounded time (daemon/gpu_gates.c)
+ *	requests, running_since_ns  the judgement of its own requests, and, in HP, its own SLO
+ *	rings, doorbell		    the daemon notices its news up to 0.1 s late; rings without
+ *				    news cost bounded time (daemon/doorbell_listener.h)
+ *	groups, applied, versions,  the status of this tenant, and its own time slices
+ *	counters, *_state
+ *	rings of page_trace.h	    its own launches in a recording
+ *
+ * A board is written by a tenant with granted high priority. False values hold LP
+ * back, at most as long as requests that never end.
  *
  * When the daemon restarts. A page outlives the daemon that created it. A process
  * that finds heartbeat_ns older than HB_PAGE_SILENT_NS treats every gate as open
@@ -33,7 +52,8 @@
  *
  * Versions. The asserts at the end fix the layout. Readers check magic, version
  * and size once, when they map a page, and treat an unknown version as if there
- * were no daemon. Plain C11; needs neither CUDA nor a library.
+ * were no daemon. New fields use reserved bytes and get a bit in `features`, so
+ * that an upgrade of the daemon keeps running tenants scheduled. Plain C11; needs neither CUDA nor a library.
  */
 #ifndef HUMMINGBIRD_PAGE_H
 #define HUMMINGBIRD_PAGE_H
@@ -52,7 +72,6 @@
 #define HB_PAGE_COUNTERS 64   /* capacity for rows of counters.def */
 #define HB_PAGE_GATE_BYTES 64
 #define HB_PAGE_REQUESTS_BYTES 704
-#define HB_PAGE_BOARD_BYTES 1024
 
 #define HB_PAGE_TICK_NS INT64_C(100000000)    /* period of the daemon's heartbeat: 0.1 s */
 #define HB_PAGE_SILENT_NS INT64_C(2000000000) /* a daemon whose heartbeat is older counts as dead: 2 s */
@@ -73,6 +92,15 @@ enum hb_page_state {
 	/* The daemon no longer uses the page: gates count as open, the process registers again to be scheduled. */
 	HB_PAGE_CLOSED = 2,
 };
+
+/* What a daemon can do beyond the first daemon with this page version. */
+enum hb_page_feature {
+	HB_FEATURE_LEASES = 1,   /* it writes low_lease_bytes */
+	HB_FEATURE_DOORBELL = 2, /* it listens to hb_page_gpu.doorbell */
+	HB_FEATURE_BOARDS = 4,   /* HP processes have boards of their own */
+};
+/* Value of hb_page_process.rings; 1 stands for a doorbell that former daemons had on the GPU page. */
+#define HB_PAGE_RINGS 2
 
 enum hb_page_counter {
 #define HB_COUNTER(name, unit, what) HB_COUNT_##name,
@@ -155,9 +183,11 @@ struct hb_page_process {
 	hb_page_u32 reserved0;
 	hb_page_u64 start_ticks; /* daemon; start time (/proc/PID/stat field 22): detects a pid that was reused */
 	hb_page_u32 mask_state;  /* process; whether SM masks work for its launches, row of nvidia/mask_states.def */
-	hb_page_u32 rings;       /* process; 1 = the process rings hb_gpu_page.doorbell */
+	hb_page_u32 rings;       /* process; HB_PAGE_RINGS = the process rings hb_page_gpu.doorbell */
 	hb_page_u32 gpc_state;   /* process; whether its masks exclude entire GPCs, row of nvidia/gpc_states.def */
-	hb_page_u32 reserved1[3];
+	/* process; CUDA's number of the first error that ended its context, 0 = none. Written (release) after fault_ns. */
+	hb_page_u32 fault;
+	hb_page_i64 fault_ns;                   /* process; when the process saw that error */
 	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed additions */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
 	struct hb_page_group groups[HB_PAGE_GROUPS];
@@ -172,14 +202,22 @@ struct hb_page_process {
  *
  * Memory accounting. To claim n bytes, a thread
  *	1. adds 1 to memory_pending of its slot (release);
- *	2. raises used_bytes by compare-and-swap while used + n <= limit;
- *	3. in an LP tenant, raises hb_gpu_page.low_used_bytes likewise while
- *	   used + n <= total - reserve;
+ *	2. raises used_bytes by compare-and-swap while used + n <= limit, and in an
+ *	   LP tenant while used + n <= low_lease_bytes;
+ *	3. in an LP tenant, reads low_lease_bytes again (both sequentially
+ *	   consistent), and lowers used_bytes again if the lease has become too small;
  *	4. adds n to memory[].used_bytes of its slot;
  *	5. subtracts 1 from memory_pending (release).
  * Freeing does the same with subtraction. When a process dies, the daemon waits
- * until memory_pending of every live slot is 0 and sets the sums to those of the
- * live slots, so the account is exact again after any crash.
+ * until memory_pending of every live slot is 0, at most 5 s, and sets used_bytes to
+ * the sum of the live slots, so the account is exact again after any crash.
+ *
+ * The lease. LP tenants together may use the GPU's memory minus the reserve. The
+ * daemon divides what none of them uses into leases. A process without enough
+ * lease asks the daemon for more (message MEMORY), which takes it from the unused
+ * leases of others: it lowers their low_lease_bytes and then reads used_bytes.
+ * Because of step 3, either the daemon sees a claim or the claim sees the lower
+ * lease, so no memory is given away twice.
  */
 struct hb_page_gpu {
 	unsigned char uuid[16];                   /* daemon; constant */
@@ -187,10 +225,18 @@ struct hb_page_gpu {
 	hb_page_u32 engine;                       /* daemon; enum hb_engine */
 	hb_page_u32 slice_us[HB_N_GROUP_CLASSES]; /* daemon; time slices by enum hb_group_class, 0 = leave unchanged */
 	hb_page_u32 reserved0[2];
-	hb_page_u64 limit_bytes; /* daemon; UINT64_MAX = no limit */
-	hb_page_u64 used_bytes;  /* shared; sum over the tenant's processes */
-	hb_page_u64 total_bytes; /* daemon; memory of the GPU, 0 = unknown */
-	hb_page_u32 reserved1[48];
+	hb_page_u64 limit_bytes;      /* daemon; UINT64_MAX = no limit */
+	hb_page_u64 used_bytes;       /* shared; sum over the tenant's processes */
+	hb_page_u64 total_bytes;      /* daemon; memory of the GPU, 0 = unknown */
+	hb_page_u64 low_lease_bytes;  /* daemon; LP: what the tenant may use now, UINT64_MAX = no limit */
+	hb_page_u64 low_others_bytes; /* daemon; LP: memory that the other LP tenants use */
+	/*
+	 * The doorbell. A process with news of a kind in hb_gpu_page.listening adds 1 to it and wakes a sleeper on this futex
+	 * word. The daemon takes a ring only as a reason to check the GPU earlier; the value has no meaning.
+	 */
+	hb_page_u32 doorbell;      /* shared; atomic additions */
+	hb_page_u32 allowance_ppm; /* daemon; HP, spatial engine: delay that LP may cause, in ppm of the time alone */
+	hb_page_u32 reserved1[42];
 };
 
 /* The page of a tenant. */
@@ -202,25 +248,43 @@ struct hb_page {
 	hb_page_u32 n_gpus;          /* daemon; entries of gpus[] in use (release); never shrinks */
 	hb_page_u32 state;           /* daemon; enum hb_page_state (release) */
 	hb_page_u32 daemon_pid;      /* daemon */
-	hb_page_i64 heartbeat_ns;    /* daemon; time of its last tick */
+	hb_page_i64 heartbeat_ns;    /* daemon; written ten times a second while its event loop works */
 	hb_page_u32 priority;        /* daemon; enum hb_page_priority: the granted priority, not the requested one */
 	hb_page_u32 attainment_ppm;  /* daemon; share of requests that must meet slo_ns */
 	hb_page_i64 slo_ns;          /* daemon; 0 = no SLO, -1 = the daemon learns one */
 	hb_page_u32 slice_sequence;  /* daemon; raised (release) after a change of gpus[].slice_us[] */
 	hb_page_u32 recording;       /* daemon; not 0: LP processes record their launches (page_trace.h) */
 	hb_page_i64 daemon_since_ns; /* daemon; time at which the daemon started */
-	unsigned char reserved1[4096 - 72];
+	hb_page_u32 features;        /* daemon; set of enum hb_page_feature: what this daemon can do */
+	unsigned char reserved1[4096 - 76];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };
 
-/* Kinds of news that a process reports to the daemon by the doorbell of a GPU page. */
+/* Kinds of news that a process reports to the daemon by its tenant's doorbell for a GPU. */
 enum hb_gpu_news {
 	HB_NEWS_WAITING = 1, /* a thread waits at a closed gate */
 	HB_NEWS_ENDED = 2,   /* LP work behind a closed gate has ended */
 };
 
-/* The page of one GPU, mapped by every tenant that uses the GPU. */
+/*
+ * The board of one HP process on one GPU, in the list of the GPU page. A board is
+ * a memfd of one page, which begins with a struct hb_spatial_beacon
+ * (decide/spatial.h). The HP process makes it, maps it, seals it against further
+ * writable mappings and gives it to the daemon (message BOARD), so no other
+ * process can write to it. The daemon lists the boards of HP tenants only. LP
+ * processes fetch the descriptors (message FETCH_BOARD) and map them read-only.
+ */
+struct hb_page_board {
+	hb_page_u32 number;     /* not 0, and not used again soon; 0 = this entry is unused (release) */
+	hb_page_u32 tenant;     /* hb_page.tenant of the HP tenant */
+	hb_page_u32 slot;       /* of the process on the page of its tenant */
+	hb_page_u32 generation; /* of that slot */
+};
+#define HB_PAGE_BOARDS 64
+#define HB_PAGE_BOARD_BYTES 4096 /* size of a board */
+
+/* The page of one GPU. Only the daemon writes to it: it is sealed against writable mappings of others. */
 struct hb_gpu_page {
 	uint64_t magic;            /* daemon; constant, as the next three fields */
 	uint32_t version;          /* HB_PAGE_VERSION */
@@ -233,23 +297,19 @@ struct hb_gpu_page {
 	hb_page_u64 total_bytes;   /* daemon; memory of the GPU, 0 = unknown */
 	hb_page_u64 reserve_bytes; /* daemon; memory that LP must leave free for HP */
 	_Alignas(64)
-		hb_page_u64 low_used_bytes; /* shared; memory of all LP tenants; the daemon repairs it after a crash */
-	/* The board of the spatial engine: struct hb_spatial_board of decide/spatial.h, whose header names the writers. */
-	_Alignas(64) unsigned char board[HB_PAGE_BOARD_BYTES];
+		hb_page_u64 low_used_bytes; /* daemon; memory of all LP tenants, as far as the daemon believes them */
+	_Alignas(64) struct hb_page_board boards[HB_PAGE_BOARDS]; /* daemon; the HP processes that LP reads */
 	hb_page_u32 window_us; /* daemon; spatial engine: most predicted LP time in flight while HP works */
 	hb_page_u32 low_sms; /* daemon; SMs that LP may use while HP works; 0 = the spatial engine decides per launch */
-	/*
-	 * The doorbell. A process with news of a kind in `listening` adds 1 to `doorbell` and wakes a sleeper on that futex
-	 * word. The daemon takes a ring only as a reason to check the GPU earlier; the value has no meaning.
-	 */
-	hb_page_u32 doorbell;  /* shared; atomic additions */
-	hb_page_u32 listening; /* daemon; set of enum hb_gpu_news */
+	hb_page_u32 reserved0; /* the doorbell of page versions before there were features */
+	hb_page_u32 listening; /* daemon; set of enum hb_gpu_news: what tenants report by hb_page_gpu.doorbell */
 	/* How SM masks of LP launches leave SMs to HP: spread over the GPU, or by entire GPCs. */
 	hb_page_u32 masks_whole;     /* daemon; 1 = by entire GPCs, 0 = spread */
 	hb_page_u32 gpc_state;       /* daemon; row of nvidia/gpc_states.def (release, after gpc_of, then constant) */
 	unsigned char gpc_of[128];   /* daemon; GPC of each mask bit, counted from 1; 0 = the bit stands for no TPC */
 	hb_page_i64 daemon_since_ns; /* daemon; time at which the daemon started */
-	_Alignas(64) unsigned char reserved[4096 - 320 - HB_PAGE_BOARD_BYTES];
+	_Alignas(64) hb_page_u32 boards_epoch; /* daemon; raised (release) after a change of boards[] */
+	unsigned char reserved[4096 - 1344 - 4];
 };
 
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");
@@ -257,6 +317,7 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2, "atomic
 _Static_assert(HB_N_COUNTS <= HB_PAGE_COUNTERS, "counters.def fits");
 _Static_assert(sizeof(struct hb_page_requests) == HB_PAGE_REQUESTS_BYTES, "request ring");
 _Static_assert(sizeof(struct hb_page_group) == 32, "group record");
+_Static_assert(sizeof(struct hb_page_board) * HB_PAGE_BOARDS == 1024, "list of boards");
 _Static_assert(sizeof(struct hb_page_process) == 4096, "process slot is one page");
 _Static_assert(sizeof(struct hb_page_gpu) == 256, "GPU record");
 _Static_assert(sizeof(struct hb_page) == 4096 + HB_PAGE_GPUS * 256 + HB_PAGE_PROCESSES * 4096, "tenant page");

@@ -15,7 +15,9 @@ The callable gets one keyword argument per input. It returns a dict of outputs
 model has only one. BF16 inputs are uint16 arrays that hold the bits of the numbers; BF16 outputs
 may be such bits or any numbers. Inputs are in memory shared with the server and valid
 until the callable returns. With PyTorch on CUDA that memory is pinned, so copies
-to the GPU are fast. An exception fails this batch only; the clients get its text.
+to the GPU are fast. An exception fails this batch only; the clients get its text. If the
+exception comes from an error that has broken the CUDA context (an illegal address, say), the
+worker ends and the server starts another one.
 
 NumPy is optional: with worker.serve(infer, lists=True) inputs and outputs are nested lists.
 
@@ -60,10 +62,49 @@ PAGE_BYTES, LANE_ITEMS, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_PAUSE, LANE
     LANE_DROPPED, LANE_UNWANTED, LANE_DEADLINE = 4096, 0, 4, 8, 12, 16, 20, 476, 496, 500, 504
 NEVER = (1 << 63) - 1
 READY, UNABLE = 1, 2
+EXIT_BROKEN = 86
 COPY_IN, RUN, COPY_OUT = 1, 2, 3
 NEVER_PAUSED, PAUSED = 0, 2
 LANE_INPUTS, TENSORS_MAX, DIMS_MAX = 512, 16, 8
 TENSOR = struct.Struct("<QQII8q")
+
+
+# Errors of the CUDA driver (CUresult) after which no call in the context can succeed; as in cuda_context.c.
+STICKY = frozenset((214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 805, 999))
+DEVICES_MAX = 64
+
+
+def _check_device(driver, device):
+    """The error of the device's primary context, which frameworks use; 0 = none."""
+    flags, active, context = ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
+    if driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) or not active.value:
+        return 0
+    error = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    if error:
+        return error
+    error = driver.cuCtxPushCurrent_v2(context)
+    if not error:
+        error = driver.cuCtxSynchronize()
+        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+    driver.cuDevicePrimaryCtxRelease_v2(device)
+    return error
+
+
+def _context_error():
+    """Asks the driver for the error that has broken a CUDA context; 0 = none is broken, or CUDA is not loaded."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        current, n = ctypes.c_void_p(), ctypes.c_int()
+        if driver.cuCtxGetCurrent(ctypes.byref(current)) == 0 and current.value:
+            error = driver.cuCtxSynchronize()
+            if error in STICKY:
+                return error
+        if driver.cuDeviceGetCount(ctypes.byref(n)):
+            return 0
+        return next((error for error in (_check_device(driver, device) for device in range(min(n.value, DEVICES_MAX)))
+                     if error in STICKY), 0)
+    except (OSError, AttributeError):
+        return 0
 
 
 class Unwanted(Exception):
@@ -210,6 +251,8 @@ class _Server:
         return values
 
     def run(self, function, copy_in, copy_out, lane):
+        """Runs a batch. Returns the error that has broken the CUDA context; 0 = none."""
+        broken = 0
         self.base = base = PAGE_BYTES + lane * self.lane_bytes
         self.set_stage(COPY_IN)
         try:
@@ -221,10 +264,20 @@ class _Server:
         except Unwanted as error:
             self.fail(base, "%s: %s" % (type(error).__name__, error))
         except Exception as error:  # pylint: disable=broad-except
+            broken = _context_error()
             self.fail(base, "%s: %s" % (type(error).__name__, error))
             with contextlib.suppress(OSError):  # the reader of the log has closed it
                 traceback.print_exc()
         self.give(lane)
+        return broken
+
+    @staticmethod
+    def end_broken(error):
+        """Ends the process without the handlers of libraries, which could wait for the GPU."""
+        with contextlib.suppress(OSError):
+            print("the CUDA context is broken (CUDA error %d): this worker ends" % error, file=sys.stderr, flush=True)
+            sys.stdout.flush()
+        os._exit(EXIT_BROKEN)
 
     def pin(self):
         """Pins the shared memory, so that CUDA copies from it directly. Does nothing without PyTorch or CUDA."""
@@ -301,4 +354,6 @@ def serve(function, copy_in=None, copy_out=None, lists=False):
         lane = server.take()
         if lane is None:
             return
-        server.run(function, copy_in, copy_out, lane)
+        broken = server.run(function, copy_in, copy_out, lane)
+        if broken:
+            server.end_broken(broken)

@@ -19,7 +19,7 @@ enum hb_log_level { HB_LOG_ERROR, HB_LOG_WARNING, HB_LOG_INFO, HB_LOG_DEBUG };
 void hb_log_name_set(const char *name);
 /* Sets the level, in place of the environment variable HB_LOG. */
 void hb_log_level_set(enum hb_log_level level);
-/* For tests: passes lines (without a newline) to this function instead of stderr; NULL = stderr again. */
+/* Passes lines (without a newline) to this function instead of stderr; NULL = stderr again. For one thread. */
 void hb_log_sink_set(void (*sink)(void *argument, enum hb_log_level level, const char *line), void *argument);
 
 bool hb_log_enabled(enum hb_log_level level);

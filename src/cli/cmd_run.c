@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb run`: runs a command as a tenant. Registers it with the daemon (starts one when none runs), puts the shim's folder
- * first on the library path, and executes the command in the same process. The command therefore keeps its exit status,
- * signals and terminal.
+ * `hb run`: runs a command as a tenant. Registers it with the daemon (starts one when none runs), sets the command's
+ * environment (run_environment.c), and executes the command in the same process. The command therefore keeps its exit
+ * status, signals and terminal. A low-priority command that the daemon puts into the MPS server gets a supervisor
+ * (hb_supervisor.c): hb executes that, which starts the command.
  */
+#include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/install_path.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
+#include "cli/run_environment.h"
+#include "cli/run_execute.h"
 #include "cli/tenant_options_cli.h"
-#include "gpu/provider.h"
 #include "protocol/socket_path.h"
 #include "protocol/tenant_options_env.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
@@ -24,12 +28,10 @@
 
 #define COMMAND "run"
 #define REGISTER_TRIES 3 /* the daemon may end after hb has connected and before it answers */
-
-/*
- * Exit codes of hb's own errors, as env, nohup and timeout use them, so that they differ from most exit codes of
- * commands.
- */
-enum { EXIT_HB_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+/* A registration may have to wait until the MPS server has started, for which the daemon allows 20 s. */
+#define REGISTER_LIMIT_MS 22000
+/* All of it together with --or-alone: 2 s less what hb needs besides. */
+#define ALONE_LIMIT_MS 1700
 
 static const char usage[] =
 	"usage: hb run --priority high|low [OPTION...] -- COMMAND [ARGUMENT...]\n"
@@ -47,26 +49,40 @@ static const char usage[] =
 	"                       auto (default): as the daemon is configured\n"
 	"  --no-signs           do not predict requests from bytes that arrive on sockets (high\n"
 	"                       priority)\n"
+	"  --or-alone           if the daemon is missing, full or does not answer within 2 s: run the\n"
+	"                       command without Hummingbird, with a message (otherwise exit 125)\n"
+	"  --own-context        keep a program of low priority out of the MPS server: its faults do\n"
+	"                       not reach other programs, and it takes turns with them\n"
 	"  --gpu sim            run on simulated GPUs\n"
 	"  -h, --help\n"
 	"\n"
 	"exit status: the command's; 125 hb failed, 126 the command cannot be executed,\n"
 	"127 the command was not found\n";
 
-enum run_option_code { OPTION_ENGINE = HB_TENANT_OPTIONS_END, OPTION_GPU, OPTION_NO_SIGNS };
+enum run_option_code {
+	OPTION_ENGINE = HB_TENANT_OPTIONS_END,
+	OPTION_GPU,
+	OPTION_NO_SIGNS,
+	OPTION_OR_ALONE,
+	OPTION_OWN_CONTEXT
+};
 
 struct run_request {
 	struct hb_tenant_options options;
 	bool has_priority;
 	bool no_signs;
+	bool or_alone;
+	bool own_context;
 	char **command;
-	char shown[1024]; /* the command for `hb status`, cut to this size */
+	char supervisor[PATH_MAX]; /* program; "" = the command gets none */
+	int page_fd;               /* the tenant's page, for the supervisor; -1 = none */
+	char shown[1024];          /* the command for `hb status`, cut to this size */
 };
 
 static int report_failure(const struct hb_error *error)
 {
 	hb_cli_error(COMMAND, -EIO, error->text);
-	return EXIT_HB_FAILED;
+	return HB_RUN_FAILED;
 }
 
 /* Returns -1, or an exit status after a message. */
@@ -97,10 +113,29 @@ static int take_option(void *argument, int code, const char *value)
 	case OPTION_NO_SIGNS:
 		request->no_signs = true;
 		return -1;
+	case OPTION_OWN_CONTEXT:
+		request->own_context = true;
+		return -1;
+	case OPTION_OR_ALONE:
+		request->or_alone = true;
+		return -1;
 	default:
 		request->has_priority |= code == HB_TENANT_OPTION_PRIORITY;
 		return hb_tenant_options_take(COMMAND, &request->options, code, value);
 	}
+}
+
+/* A program outside the MPS server has a context of its own; programs of low priority then take turns. */
+static int check_own_context(struct run_request *request)
+{
+	if (!request->own_context)
+		return -1;
+	if (request->options.priority != HB_PAGE_LOW)
+		return hb_cli_usage_error(COMMAND, "--own-context is for --priority low");
+	if (request->options.engine != HB_ENGINE_NONE && request->options.engine != HB_ENGINE_TURNS)
+		return hb_cli_usage_error(COMMAND, "--own-context and this --engine exclude each other");
+	request->options.engine = HB_ENGINE_TURNS;
+	return -1;
 }
 
 static int read_command_line(int argc, char **argv, struct run_request *request)
@@ -110,6 +145,8 @@ static int read_command_line(int argc, char **argv, struct run_request *request)
 		{"engine", required_argument, NULL, OPTION_ENGINE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
 		{"no-signs", no_argument, NULL, OPTION_NO_SIGNS},
+		{"or-alone", no_argument, NULL, OPTION_OR_ALONE},
+		{"own-context", no_argument, NULL, OPTION_OWN_CONTEXT},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -122,7 +159,7 @@ static int read_command_line(int argc, char **argv, struct run_request *request)
 	if (!request->has_priority)
 		return hb_cli_usage_error(COMMAND, "--priority high or --priority low is required");
 	request->command = argv + optind;
-	return -1;
+	return check_own_context(request);
 }
 
 /* Stores the command for `hb status`: as many of its words as fit. */
@@ -134,120 +171,50 @@ static void describe_command(struct run_request *request)
 	request->options.command = request->shown;
 }
 
-/* --- environment ------------------------------------------------------------------------ */
-
-static int set_variable(const char *name, const char *value, struct hb_error *error)
-{
-	if (setenv(name, value, 1) == 0)
-		return 0;
-	return hb_error_set(error, -errno, "cannot set %s: %s", name, strerror(errno));
-}
-
-/* Sets the variable of one line of the daemon, NAME=VALUE. */
-static int set_granted(const char *line, struct hb_error *error)
-{
-	static const char *const names[] = {HB_GRANTED_VARIABLES};
-	size_t length = strcspn(line, "=");
-	for (size_t i = 0; line[length] && i < sizeof names / sizeof names[0]; i++)
-		if (strlen(names[i]) == length && strncmp(line, names[i], length) == 0)
-			return set_variable(names[i], line + length + 1, error);
-	return hb_error_set(
-		error, -EPROTO,
-		"the daemon wants to set '%.*s' for the command, which a daemon of this version never does; hb is "
-		"older than the daemon, or HB_SOCKET belongs to another user",
-		length < 60 ? (int)length : 60, line);
-}
-
-/* Sets the variables that the daemon sent, for example the folder of the MPS server's pipes. */
-static int set_from_daemon(const char *lines, struct hb_error *error)
-{
-	int result = 0;
-	for (; result == 0 && *lines; lines += strlen(lines) + 1)
-		result = set_granted(lines, error);
-	return result;
-}
-
-static int set_library_path(struct hb_error *error)
-{
-	char shim[PATH_MAX], *path;
-	const char *old = getenv("LD_LIBRARY_PATH");
-	if (hb_install_shim_dir(shim, sizeof shim) < 0)
-		return hb_error_set(error, -ENOENT,
-				    "the shim (libcuda.so.1) is not found beside hb; set HB_SHIM_DIR to its folder");
-	if (asprintf(&path, "%s%s%s", shim, old && *old ? ":" : "", old ? old : "") < 0)
-		return hb_error_set(error, -ENOMEM, "out of memory");
-	int result = set_variable("LD_LIBRARY_PATH", path, error);
-	free(path);
-	return result;
-}
-
-/* Preloads libhb-signs, before other libraries, for high-priority programs. An installation may lack it. */
-static int set_preload(const struct run_request *request, struct hb_error *error)
-{
-	char signs[PATH_MAX], *preload;
-	const char *old = getenv("LD_PRELOAD");
-	if (request->options.priority != HB_PAGE_HIGH || request->no_signs || hb_install_signs(signs, sizeof signs) < 0)
-		return 0;
-	if (asprintf(&preload, "%s%s%s", signs, old && *old ? ":" : "", old ? old : "") < 0)
-		return hb_error_set(error, -ENOMEM, "out of memory");
-	int result = set_variable("LD_PRELOAD", preload, error);
-	free(preload);
-	return result;
-}
-
-static int set_driver(bool simulated, struct hb_error *error)
-{
-	char driver[PATH_MAX];
-	int result = hb_provider_of(simulated)->driver_library(driver, sizeof driver);
-	if (result == 0)
-		return set_variable("HB_REAL_LIBCUDA", driver, error);
-	if (!simulated)
-		return 0; /* the shim finds the system's driver */
-	return hb_error_set(error, result,
-			    "the simulated driver (libcuda.so.1) is not found beside hb; set HB_SIMCUDA_DIR to "
-			    "its folder");
-}
-
-static int set_environment(struct run_request *request, const char *socket_path, const char *from_daemon,
-			   struct hb_error *error)
-{
-	int result = hb_tenant_options_to_environment(&request->options);
-	if (result < 0)
-		return hb_error_set(error, result, "cannot set the environment: %s", strerror(-result));
-	result = set_variable("HB_SOCKET", socket_path, error);
-	if (result == 0)
-		result = set_from_daemon(from_daemon, error);
-	if (result == 0)
-		result = set_library_path(error);
-	if (result == 0)
-		result = set_preload(request, error);
-	if (result == 0)
-		result = set_driver(request->options.flags & HB_REGISTER_SIMULATED, error);
-	return result;
-}
-
 /* --- registering --------------------------------------------------------------------------- */
+
+static int left_ms(int64_t until_ns)
+{
+	int64_t left_ns = until_ns - hb_clock_now_ns();
+	return left_ns > 0 ? (int)(left_ns / HB_NS_PER_MS) : 0;
+}
+
+/* One connection and one registration. */
+static int register_once(const struct run_request *request, int64_t until_ns, char path[HB_PATH_MAX],
+			 struct hb_membership *member, char *environment, size_t size, struct hb_error *error)
+{
+	struct hb_tenant_options options = request->options;
+	options.flags |= HB_REGISTER_CREATE;
+	int socket = hb_daemon_link_until(until_ns, options.flags & HB_REGISTER_SIMULATED, path, error);
+	if (socket < 0)
+		return socket;
+	hb_client_limit(socket, request->or_alone ? left_ms(until_ns) : REGISTER_LIMIT_MS);
+	int result = hb_client_register(socket, &options, member, environment, size, error);
+	close(socket);
+	return result;
+}
 
 static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], char *environment, size_t size,
 			   struct hb_error *error)
 {
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
-	struct hb_tenant_options options = request->options;
-	if (getrandom(options.token, sizeof options.token, 0) != (ssize_t)sizeof options.token)
+	unsigned char *token = request->options.token;
+	int limit_ms = request->or_alone ? ALONE_LIMIT_MS : HB_LINK_LIMIT_MS;
+	int64_t until_ns = hb_clock_now_ns() + limit_ms * HB_NS_PER_MS;
+	if (getrandom(token, HB_TOKEN_BYTES, 0) != HB_TOKEN_BYTES)
 		return hb_error_set(error, -EIO, "the system gave no random numbers");
-	memcpy(request->options.token, options.token, sizeof options.token);
-	options.flags |= HB_REGISTER_CREATE;
 	int result, tries = 0;
 	do {
-		int socket = hb_daemon_link(options.flags & HB_REGISTER_SIMULATED, true, path, error);
-		if (socket < 0)
-			return socket;
-		result = hb_client_register(socket, &options, &member, environment, size, error);
-		close(socket);
-	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES);
-	if (result == 0 && member.page->priority != options.priority)
+		/* A daemon of the release before supervision ends the connection at a flag that it does not know. */
+		if (tries == REGISTER_TRIES - 1)
+			request->options.flags &= ~(uint32_t)HB_REGISTER_SUPERVISED;
+		result = register_once(request, until_ns, path, &member, environment, size, error);
+	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES && left_ms(until_ns) > 0);
+	if (result == 0 && member.page->priority != request->options.priority)
 		fprintf(stderr, "hb run: priority high was not granted; `hb status` says why\n");
 	/* The tenant exists as long as this process; it needs neither the mapping nor the connection. */
+	if (result == 0 && request->options.flags & HB_REGISTER_SUPERVISED)
+		request->page_fd = fcntl(member.page_fd, F_DUPFD_CLOEXEC, 3);
 	hb_membership_fini(&member);
 	HB_FAULT(run_enrolled);
 	return result;
@@ -270,24 +237,67 @@ static void print_warnings(bool simulated)
 			"this command uses another daemon, which cannot protect it from the tenants of the first\n");
 }
 
+/* Only if it is installed will the daemon expect that the tenant's first process is a supervisor. */
+static void find_supervisor(struct run_request *request)
+{
+	if (request->options.priority == HB_PAGE_LOW && request->options.engine != HB_ENGINE_TURNS &&
+	    hb_install_program("hb-supervisor", request->supervisor, sizeof request->supervisor) == 0)
+		request->options.flags |= HB_REGISTER_SUPERVISED;
+}
+
+/* Returns an exit status after a message. */
+static int execute_command(struct run_request *request)
+{
+	const char *inside_mps = getenv("HB_MPS");
+	if (!(request->options.flags & HB_REGISTER_SUPERVISED) || !inside_mps || strcmp(inside_mps, "1") != 0)
+		return hb_run_execute(request->command);
+	char fd[16];
+	size_t n = 0;
+	while (request->command[n])
+		n++;
+	char **arguments = calloc(n + 3, sizeof *arguments);
+	if (arguments) {
+		snprintf(fd, sizeof fd, "%d", request->page_fd);
+		arguments[0] = (char *)(uintptr_t) "hb-supervisor";
+		arguments[1] = fd;
+		memcpy(arguments + 2, request->command, n * sizeof *arguments);
+		fcntl(request->page_fd, F_SETFD, 0);
+		execv(request->supervisor, arguments);
+	}
+	fprintf(stderr, "hb run: %s: %s\n", request->supervisor, strerror(errno));
+	return HB_RUN_FAILED;
+}
+
+/* Makes the command a tenant, or with --or-alone prepares it to run without Hummingbird. */
+static int prepare_command(struct run_request *request, struct hb_error *error)
+{
+	bool simulated = request->options.flags & HB_REGISTER_SIMULATED;
+	char path[HB_PATH_MAX], environment[4096] = "\0";
+	int result = register_tenant(request, path, environment, sizeof environment, error);
+	if (result < 0 && request->or_alone) {
+		fprintf(stderr, "hb run: the command runs without Hummingbird, because of --or-alone: %s\n",
+			error->text);
+		return hb_run_set_environment_alone(simulated, error);
+	}
+	if (result < 0)
+		return result;
+	print_warnings(simulated);
+	bool signs = request->options.priority == HB_PAGE_HIGH && !request->no_signs;
+	return hb_run_set_environment(&request->options, path, environment, signs, error);
+}
+
 int hb_cmd_run(int argc, char **argv)
 {
-	struct run_request request = {.has_priority = false};
+	struct run_request request = {.page_fd = -1};
 	struct hb_error error = {""};
-	char path[HB_PATH_MAX], environment[4096] = "\0";
 	hb_tenant_options_init(&request.options);
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)
 		return status;
 	describe_command(&request);
-	if (register_tenant(&request, path, environment, sizeof environment, &error) < 0 ||
-	    set_environment(&request, path, environment, &error) < 0)
+	find_supervisor(&request);
+	if (prepare_command(&request, &error) < 0)
 		return report_failure(&error);
-	print_warnings(request.options.flags & HB_REGISTER_SIMULATED);
 	HB_FAULT(run_ready);
-	execvp(request.command[0], request.command);
-	status = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
-	hb_error_set(&error, -errno, "%s: %s", request.command[0], strerror(errno));
-	hb_cli_error(COMMAND, -EIO, error.text);
-	return status;
+	return execute_command(&request);
 }

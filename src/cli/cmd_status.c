@@ -3,12 +3,14 @@
  * `hb status`: prints the daemon's status as a table or as JSON: GPUs, tenants, which mechanisms are enforced, and why the
  * others are not. Changes nothing.
  */
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/status_fields.h"
 #include "cli/status_requests.h"
 #include "cli/status_source.h"
+#include "cli/status_user_table.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -64,6 +66,20 @@ static int read_command_line(int argc, char **argv, struct status_request *reque
 
 /* --- the table -------------------------------------------------------------------------------- */
 
+/* The last fault in the MPS server: "process 77 (user ann, tenant 3: train) was the first to ...; 2 others lost their work". */
+static void print_mps_fault(const json_t *fault)
+{
+	if (!json_is_object(fault))
+		return;
+	printf("last fault in the MPS server: ");
+	if (hb_status_number(fault, "pid"))
+		printf("process %lld (user %s, tenant %lld: %s) ", (long long)hb_status_number(fault, "pid"),
+		       hb_status_text(fault, "user"), (long long)hb_status_number(fault, "tenant"),
+		       hb_status_text(fault, "command"));
+	printf("%s; other processes that lost their GPU work: %zu\n", hb_status_text(fault, "cause"),
+	       json_array_size(json_object_get(fault, "harmed")));
+}
+
 static void print_daemon(const json_t *daemon)
 {
 	const json_t *mps = json_object_get(daemon, "mps"), *metrics = json_object_get(daemon, "metrics");
@@ -71,6 +87,7 @@ static void print_daemon(const json_t *daemon)
 	printf("daemon %lld, %s mode, %s GPUs; MPS server for low priority: %s%s%s\n",
 	       (long long)hb_status_number(daemon, "pid"), hb_status_text(daemon, "mode"),
 	       hb_status_text(daemon, "gpus"), hb_status_text(mps, "state"), *why ? ", " : "", why);
+	print_mps_fault(json_object_get(mps, "fault"));
 	if (*hb_status_text(metrics, "address"))
 		printf("live page http://%s/, metrics http://%s/metrics\n", hb_status_text(metrics, "address"),
 		       hb_status_text(metrics, "address"));
@@ -102,6 +119,28 @@ static void print_uncovered(const json_t *gpu)
 	puts(n > UNCOVERED_SHOWN ? ", ..." : "");
 }
 
+/* "last fault 5 min ago: Xid 31 (...), process 77 (train), tenant 3 of user ann; 2 faults so far" */
+static void print_health(const json_t *health)
+{
+	const json_t *last = json_object_get(health, "last");
+	if (json_is_true(json_object_get(health, "lost")))
+		puts("  LOST: the GPU does not answer the driver; new programs on it are not scheduled, gates are open");
+	if (json_is_object(last)) {
+		long long seconds = (long long)(hb_status_number(last, "age_ns") / HB_NS_PER_S);
+		printf("  last fault %lld %s ago: %s", seconds > 120 ? seconds / 60 : seconds,
+		       seconds > 120 ? "min" : "s", hb_status_text(last, "what"));
+		if (hb_status_number(last, "pid"))
+			printf(", process %lld (%s)", (long long)hb_status_number(last, "pid"),
+			       hb_status_text(last, "process"));
+		if (hb_status_number(last, "tenant"))
+			printf(", tenant %lld of user %s", (long long)hb_status_number(last, "tenant"),
+			       hb_status_text(last, "user"));
+		printf("; %lld so far\n", (long long)hb_status_number(health, "faults"));
+	}
+	if (*hb_status_text(health, "why"))
+		printf("  faults of the GPU are not reported: %s\n", hb_status_text(health, "why"));
+}
+
 static void print_gpu(const json_t *gpu)
 {
 	char reserve[HB_UNITS_TEXT_MAX], used[HB_UNITS_TEXT_MAX];
@@ -113,6 +152,7 @@ static void print_gpu(const json_t *gpu)
 	       (long long)hb_status_number(gpu, "low"), reserve, used);
 	if (*hb_status_text(gpu, "ejected"))
 		printf("  policy ejected: %s\n", hb_status_text(gpu, "ejected"));
+	print_health(json_object_get(gpu, "health"));
 	if (*hb_status_text(gpu, "uncovered_why"))
 		printf("  not all processes on the GPU are known: %s\n", hb_status_text(gpu, "uncovered_why"));
 	print_uncovered(gpu);
@@ -177,12 +217,10 @@ static void print_tenant(const json_t *tenant)
 		puts("        no GPU in use yet");
 }
 
-static void print_table(const json_t *root)
+static void print_tenants(const json_t *root)
 {
 	const json_t *entry, *tenants = json_object_get(root, "tenants");
 	size_t i;
-	print_daemon(json_object_get(root, "daemon"));
-	json_array_foreach(json_object_get(root, "gpus"), i, entry) print_gpu(entry);
 	if (json_array_size(tenants) == 0) {
 		puts("no tenants");
 		return;
@@ -190,6 +228,16 @@ static void print_table(const json_t *root)
 	printf("\n%4s  %-10s %-7s %-8s %-6s %9s %10s  %s\n", "id", "priority", "pid", "user", "slo", "memory",
 	       "launches", "command");
 	json_array_foreach(tenants, i, entry) print_tenant(entry);
+}
+
+static void print_table(const json_t *root)
+{
+	const json_t *entry;
+	size_t i;
+	print_daemon(json_object_get(root, "daemon"));
+	json_array_foreach(json_object_get(root, "gpus"), i, entry) print_gpu(entry);
+	print_tenants(root);
+	hb_status_print_users(root);
 }
 
 int hb_cmd_status(int argc, char **argv)

@@ -2,21 +2,20 @@
 /* Connects a command to the daemon; see daemon_link.h. */
 #include "cli/daemon_link.h"
 
+#include "base/clock.h"
 #include "base/install_path.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-/* Limit for an answer of the daemon: a low-priority tenant may have to wait until the MPS server has started. */
-#define ANSWER_LIMIT_MS 30000
 
 /*
  * When several `hb run` start daemons at the same time, one daemon gets the socket. All clients try to connect
@@ -33,14 +32,30 @@ static void become_daemon(const char *program, const char *path, bool simulated,
 	_exit(127);
 }
 
-/* Reads until the other end is closed and keeps the first line, cut to `size`. */
-static void read_message(int fd, char *text, size_t size)
+static int left_ms(int64_t until_ns)
+{
+	int64_t left_ns = until_ns - hb_clock_now_ns();
+	return left_ns > 0 ? (int)(left_ns / HB_NS_PER_MS) : 0;
+}
+
+/* Limit of one answer. */
+static int answer_limit_ms(int64_t until_ns)
+{
+	int left = left_ms(until_ns);
+	return left < HB_ANSWER_LIMIT_MS ? left : HB_ANSWER_LIMIT_MS;
+}
+
+/* Reads until the other end is closed or the time is over, and keeps the first line, cut to `size`. */
+static void read_message(int fd, int64_t until_ns, char *text, size_t size)
 {
 	size_t used = 0;
 	char rest[256];
+	struct pollfd readable = {.fd = fd, .events = POLLIN};
 	for (;;) {
 		bool room = used < size - 1;
-		ssize_t n = read(fd, room ? text + used : rest, room ? size - 1 - used : sizeof rest);
+		int ready = poll(&readable, 1, left_ms(until_ns));
+		ssize_t n = ready > 0 ? read(fd, room ? text + used : rest, room ? size - 1 - used : sizeof rest)
+				      : ready;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -51,11 +66,21 @@ static void read_message(int fd, char *text, size_t size)
 	text[strcspn(text, "\n")] = '\0';
 }
 
+/* In a child: starts hbd as a child of nobody, so that the command never gets the end of hbd as the end of a child. */
+static void start_orphan(const char *program, const char *path, bool simulated, int out)
+{
+	pid_t daemon = fork();
+	if (daemon == 0)
+		become_daemon(program, path, simulated, out);
+	_exit(daemon < 0);
+}
+
 /*
  * Starts hbd, which goes to the background once it serves its socket. Keeps its message in `said`, for the case that no
  * daemon answers afterwards. That another daemon was faster is no error.
  */
-static int start_daemon(bool simulated, const char *path, char *said, size_t size, struct hb_error *error)
+static int start_daemon(int64_t until_ns, bool simulated, const char *path, char *said, size_t size,
+			struct hb_error *error)
 {
 	char program[PATH_MAX];
 	int ends[2], status;
@@ -66,11 +91,11 @@ static int start_daemon(bool simulated, const char *path, char *said, size_t siz
 		return hb_error_set(error, -errno, "cannot start %s: %s", program, strerror(errno));
 	pid_t child = fork();
 	if (child == 0)
-		become_daemon(program, path, simulated, ends[1]);
+		start_orphan(program, path, simulated, ends[1]);
 	int failed = child < 0 ? -errno : 0;
 	close(ends[1]);
 	if (!failed)
-		read_message(ends[0], said, size);
+		read_message(ends[0], until_ns, said, size);
 	close(ends[0]);
 	if (failed)
 		return hb_error_set(error, failed, "cannot start %s: %s", program, strerror(-failed));
@@ -136,30 +161,48 @@ static void add_advice(bool simulated, bool start, const char *path, int result,
 	snprintf(error->text + used, sizeof error->text - used, "%s", advice);
 }
 
-int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error)
+/* Tries to connect again and again, and starts daemons. `socket` is the result of the first attempt. */
+static int connect_to_new(int socket, int64_t until_ns, bool simulated, const char *path, struct hb_error *error)
+{
+	char said[400] = "";
+	int result = 0;
+	for (int i = 0; hb_daemon_gone(socket) && i < CONNECT_TRIES && left_ms(until_ns) > 0; i++) {
+		const struct timespec pause = {.tv_nsec = i ? CONNECT_PAUSE_NS : 0};
+		nanosleep(&pause, NULL);
+		/* Starts more than once, because a daemon that was just ending may have kept the socket the first time. */
+		if (i % STARTS_EVERY == 0)
+			result = start_daemon(until_ns, simulated, path, said, sizeof said, error);
+		if (result < 0)
+			return result;
+		socket = hb_client_open(path, answer_limit_ms(until_ns), error);
+	}
+	if (socket < 0 && said[0])
+		hb_error_set(error, socket, "no daemon could be started: %s", said);
+	return socket;
+}
+
+static int link_until(int64_t until_ns, bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error)
 {
 	char dir[HB_PATH_MAX];
 	int result = hb_socket_path(simulated, path);
 	if (result < 0)
 		return hb_error_set(error, result, "HB_SOCKET or XDG_RUNTIME_DIR is too long for a socket");
-	int socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
+	int socket = hb_client_open(path, answer_limit_ms(until_ns), error);
 	if (socket < 0 && !(start && may_start_daemon(path)))
 		add_advice(simulated, start, path, socket, error);
 	if (socket >= 0 || !start || !hb_daemon_gone(socket) || !may_start_daemon(path))
 		return socket;
 	const char *given = getenv("HB_SOCKET");
-	char said[400] = "";
 	result = given && *given ? 0 : hb_runtime_dir(dir, error);
-	for (int i = 0; result == 0 && hb_daemon_gone(socket) && i < CONNECT_TRIES; i++) {
-		const struct timespec pause = {.tv_nsec = i ? CONNECT_PAUSE_NS : 0};
-		nanosleep(&pause, NULL);
-		/* Starts more than once, because a daemon that was just ending may have kept the socket the first time. */
-		if (i % STARTS_EVERY == 0)
-			result = start_daemon(simulated, path, said, sizeof said, error);
-		if (result == 0)
-			socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
-	}
-	if (result == 0 && socket < 0 && said[0])
-		hb_error_set(error, socket, "no daemon could be started: %s", said);
-	return result < 0 ? result : socket;
+	return result < 0 ? result : connect_to_new(socket, until_ns, simulated, path, error);
+}
+
+int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error)
+{
+	return link_until(hb_clock_now_ns() + HB_LINK_LIMIT_MS * HB_NS_PER_MS, simulated, start, path, error);
+}
+
+int hb_daemon_link_until(int64_t until_ns, bool simulated, char path[HB_PATH_MAX], struct hb_error *error)
+{
+	return link_until(until_ns, simulated, true, path, error);
 }

@@ -20,7 +20,7 @@
 
 static void become_trial(const char *const *arguments, bool simulated, int out)
 {
-	int null = open("/dev/null", O_WRONLY);
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	dup2(out, STDOUT_FILENO);
 	if (simulated && null >= 0)
 		dup2(null, STDERR_FILENO); /* hides the message of hb run that the GPU is simulated */

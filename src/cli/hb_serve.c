@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/serve_security.h"
 #include "server/backends/worker_process.h"
 #include "server/grpc/kserve_grpc.h"
 #include "server/http/kserve_http.h"
@@ -32,10 +33,14 @@ static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "\n"
 			    "  --models FOLDER      has a folder for each model, with a model.yaml\n"
 			    "  --http ADDRESS:PORT  address of HTTP and metrics (default 127.0.0.1:8000;\n"
-			    "                       port 0 = any free port)\n"
-			    "  --grpc ADDRESS:PORT  address of gRPC (default 127.0.0.1:8001)\n"
+			    "                       port 0 = any free port; none = only --http-socket)\n"
+			    "  --grpc ADDRESS:PORT  address of gRPC (default 127.0.0.1:8001), or none\n"
 			    "  --threads N          threads for HTTP (default 2)\n"
 			    "  --connections N      connections at the same time (default 16384)\n"
+			    "  --connections-per-client N\n"
+			    "                       connections of one client: a user of this machine, an\n"
+			    "                       address, or a /64 network of IPv6 (default: a quarter\n"
+			    "                       of --connections)\n"
 			    "  --body SIZE          size of the largest request (default 256MiB)\n"
 			    "  --memory SIZE        memory of all requests together (default 1GiB); further\n"
 			    "                       requests are refused\n"
@@ -49,7 +54,7 @@ static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "                       reject (default) or downgrade\n"
 			    "  --policy NAME        the policy that chooses the next request (default ours)\n"
 			    "  --gpu WHERE          sim: workers use the simulated driver; none: workers see no\n"
-			    "                       GPU (default: the machine's GPU, if it has one)\n"
+			    "                       GPU (default: the machine's GPU, if it has one)\n" HB_SECURITY_USAGE
 			    "  --journal FILE       write when each batch started, paused and ended\n"
 			    "  --speed FACTOR       speed of the simulated GPU of platform trace (default 1)\n"
 			    "  -h, --help\n"
@@ -62,6 +67,7 @@ enum serve_option_code {
 	OPTION_GRPC,
 	OPTION_THREADS,
 	OPTION_CONNECTIONS,
+	OPTION_CLIENT_CONNECTIONS,
 	OPTION_BODY,
 	OPTION_MEMORY,
 	OPTION_IDLE,
@@ -79,12 +85,17 @@ struct serve_options {
 	struct hb_kserve_http_config http;
 	struct hb_kserve_grpc_config grpc;
 	struct hb_memory_budget memory;
+	struct serve_security security;
 };
 
 static int parse_address(const char *text, struct sockaddr_storage *out, const char **what)
 {
 	static struct hb_error error;
 	*what = error.text;
+	if (strcmp(text, "none") == 0) {
+		memset(out, 0, sizeof(*out)); /* AF_UNSPEC */
+		return 0;
+	}
 	return hb_http_address_parse(text, out, &error);
 }
 
@@ -160,6 +171,9 @@ static int store_option(int code, struct serve_options *settings, const char **w
 	case OPTION_CONNECTIONS:
 		*what = "--connections takes a number, 1 to 1000000";
 		return parse_count(optarg, 1000000, &settings->http.connections);
+	case OPTION_CLIENT_CONNECTIONS:
+		*what = "--connections-per-client takes a number, 1 to 1000000";
+		return parse_count(optarg, 1000000, &settings->http.client_connections);
 	case OPTION_BODY:
 		*what = "--body takes a size, as in 64MiB";
 		result = parse_size(optarg, &settings->http.body_bytes);
@@ -205,7 +219,12 @@ static int store_option(int code, struct serve_options *settings, const char **w
 
 static int take_option(void *argument, int code, const char *value)
 {
+	static struct hb_error error;
+	struct serve_options *settings = argument;
 	const char *what = "";
+	int result = hb_serve_security_store(code, value, &settings->security, &error);
+	if (result != -ENOENT)
+		return result < 0 ? hb_cli_usage_error(COMMAND, "%s", error.text) : -1;
 	return store_option(code, argument, &what) < 0 ? hb_cli_usage_error(COMMAND, "%s", what) : -1;
 }
 
@@ -217,6 +236,7 @@ static int read_command_line(int argc, char **argv, struct serve_options *settin
 		{"grpc", required_argument, NULL, OPTION_GRPC},
 		{"threads", required_argument, NULL, OPTION_THREADS},
 		{"connections", required_argument, NULL, OPTION_CONNECTIONS},
+		{"connections-per-client", required_argument, NULL, OPTION_CLIENT_CONNECTIONS},
 		{"body", required_argument, NULL, OPTION_BODY},
 		{"memory", required_argument, NULL, OPTION_MEMORY},
 		{"idle", required_argument, NULL, OPTION_IDLE},
@@ -227,72 +247,135 @@ static int read_command_line(int argc, char **argv, struct serve_options *settin
 		{"policy", required_argument, NULL, OPTION_POLICY},
 		{"speed", required_argument, NULL, OPTION_SPEED},
 		{"journal", required_argument, NULL, OPTION_JOURNAL},
+#define HB_SECURITY_OPTION(code, name, argument) {name, argument, NULL, HB_SECURITY_##code},
+#include "cli/serve_security.def"
+#undef HB_SECURITY_OPTION
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
+	struct hb_error error;
 	int status = hb_cli_read_options(&syntax, argc, argv, settings);
 	if (status >= 0)
 		return status;
 	if (settings->memory.limit_bytes < settings->http.body_bytes)
 		return hb_cli_usage_error(COMMAND,
 					  "--memory must be at least --body: otherwise the largest request never fits");
+	if (hb_serve_security_check(&settings->security, &settings->http.address, &settings->grpc.address, &error) < 0)
+		return hb_cli_usage_error(COMMAND, "%s", error.text);
 	return settings->dispatch.models ? -1 : hb_cli_usage_error(COMMAND, "--models FOLDER is required");
 }
 
-/*
- * Raises the limit of open files to what `connections` need, one file each. Logs a warning when the system's limit is
- * lower.
- */
-static void raise_descriptors(uint32_t connections)
+/* Raises the limit of open files to `wanted` if the system allows that. Returns the limit. */
+static rlim_t raise_descriptors(rlim_t wanted)
 {
 	struct rlimit limit;
-	rlim_t wanted = 2 * (rlim_t)connections + DESCRIPTORS_BESIDE; /* HTTP and gRPC have this limit each */
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		return;
+		return wanted;
 	struct rlimit more = {.rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted};
 	if (limit.rlim_cur >= wanted || setrlimit(RLIMIT_NOFILE, &more) == 0)
-		return;
+		return wanted;
 	limit.rlim_cur = limit.rlim_max; /* only root may raise the hard limit */
 	setrlimit(RLIMIT_NOFILE, &limit);
-	if (limit.rlim_max < connections + DESCRIPTORS_BESIDE)
-		hb_log_warning("--connections %u, but this process may have %llu open files: further connections wait "
-			       "until others end (raise it with ulimit -Hn, or LimitNOFILE= of a service)",
-			       connections, (unsigned long long)limit.rlim_max);
+	return limit.rlim_cur;
 }
 
-static void wait_for_signal(void)
+/*
+ * Returns how many connections HTTP and gRPC may have each, so that the server does not run out of open files: each
+ * connection needs one.
+ */
+static uint32_t limit_connections(uint32_t connections)
 {
-	sigset_t set;
-	int signal_number;
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	while (sigwait(&set, &signal_number) != 0)
-		;
+	rlim_t wanted = 2 * (rlim_t)connections + DESCRIPTORS_BESIDE, given = raise_descriptors(wanted);
+	rlim_t beside = given / 2 < DESCRIPTORS_BESIDE ? given / 2 : DESCRIPTORS_BESIDE;
+	if (given >= wanted)
+		return connections;
+	uint32_t each = given > beside + 2 ? (uint32_t)((given - beside) / 2) : 1;
+	hb_log_warning(
+		"--connections %u, but this process may have %llu open files: HTTP and gRPC have at most %u "
+		"connections each, and further ones are refused or wait (raise it with ulimit -Hn, or LimitNOFILE= of a "
+		"service)",
+		connections, (unsigned long long)given, each);
+	return each;
 }
 
-static void block_signals(void)
+/* With a token file, SIGHUP makes the server read it again; without one, SIGHUP ends the server, as when its terminal closes. */
+static void list_signals(sigset_t *set, bool has_tokens)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	if (has_tokens)
+		sigaddset(set, SIGHUP);
+}
+
+static void reload_tokens(struct hb_access *access)
+{
+	struct hb_error error = {.text = ""};
+	if (hb_access_reload(access, &error) < 0)
+		hb_log_error("%s; the tokens stay as they were", error.text);
+	else
+		hb_log_info("read the token file again");
+}
+
+/* Waits for SIGINT or SIGTERM. */
+static void wait_for_signal(struct hb_access *access, bool has_tokens)
 {
 	sigset_t set;
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
+	int signal_number = 0;
+	list_signals(&set, has_tokens);
+	while (signal_number != SIGINT && signal_number != SIGTERM)
+		if (sigwait(&set, &signal_number) == 0 && signal_number == SIGHUP)
+			reload_tokens(access);
+}
+
+static void block_signals(bool has_tokens)
+{
+	sigset_t set;
+	list_signals(&set, has_tokens);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+}
+
+static int open_sockets(const struct serve_options *settings, struct hb_unix_listener **http,
+			struct hb_unix_listener **grpc, struct hb_error *error)
+{
+	const struct serve_security *security = &settings->security;
+	int result = 0;
+	if (security->http_socket)
+		result = hb_unix_listener_open(security->http_socket, security->socket_group, http, error);
+	if (result == 0 && security->grpc_socket)
+		result = hb_unix_listener_open(security->grpc_socket, security->socket_group, grpc, error);
+	return result;
 }
 
 static int serve_models(struct serve_options *settings)
 {
 	struct hb_error error = {.text = ""};
+	struct hb_access *access = NULL;
+	struct hb_tls *tls = NULL;
+	struct hb_unix_listener *http_socket = NULL, *grpc_socket = NULL;
 	struct hb_dispatch *dispatch = NULL;
 	struct hb_kserve_http *http = NULL;
 	struct hb_kserve_grpc *grpc = NULL;
-	settings->grpc.connections = settings->http.connections;
+	settings->http.connections = settings->grpc.connections = limit_connections(settings->http.connections);
+	if (!settings->http.client_connections)
+		settings->http.client_connections = (settings->http.connections + 3) / 4;
+	settings->grpc.client_connections = settings->http.client_connections;
 	settings->http.memory = settings->grpc.memory = &settings->memory;
-	raise_descriptors(settings->http.connections);
-	block_signals();
-	int result = hb_dispatch_new(&settings->dispatch, &dispatch, &error);
+	bool has_tokens = settings->security.access.token_file != NULL;
+	block_signals(has_tokens);
+	int result = hb_access_new(&settings->security.access, &access, &error);
+	settings->http.access = settings->grpc.access = access;
+	if (result == 0)
+		result = open_sockets(settings, &http_socket, &grpc_socket, &error);
+	if (result == 0 && settings->security.tls.cert)
+		result = hb_tls_new(&settings->security.tls, &tls, &error);
+	settings->http.tls = settings->grpc.tls = tls;
+	settings->http.unix_listener = http_socket;
+	settings->grpc.unix_listener = grpc_socket;
+	if (result == 0)
+		result = hb_dispatch_new(&settings->dispatch, &dispatch, &error);
 	struct hb_shared_memory *shared_memory = hb_shared_memory_new();
 	settings->http.dispatch = settings->grpc.dispatch = dispatch;
 	settings->http.shared_memory = settings->grpc.shared_memory = shared_memory;
@@ -303,13 +386,17 @@ static int serve_models(struct serve_options *settings)
 	if (result == 0) {
 		printf("http: port %u\ngrpc: port %u\n", hb_kserve_http_port(http), hb_kserve_grpc_port(grpc));
 		fflush(stdout);
-		wait_for_signal();
+		wait_for_signal(access, has_tokens);
 		hb_dispatch_end(dispatch, settings->dispatch.drain_ns);
 	}
 	hb_kserve_grpc_free(grpc);
 	hb_kserve_http_free(http);
 	hb_dispatch_free(dispatch);
 	hb_shared_memory_free(shared_memory);
+	hb_unix_listener_close(http_socket);
+	hb_unix_listener_close(grpc_socket);
+	hb_tls_free(tls);
+	hb_access_free(access);
 	return result == 0 ? HB_EXIT_OK : hb_cli_error(COMMAND, result, error.text);
 }
 
@@ -320,6 +407,7 @@ int main(int argc, char **argv)
 		.http = {.threads = 2, .connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
 		.grpc = {.connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
 		.memory = {.limit_bytes = UINT64_C(1) << 30},
+		.security = {.socket_group = HB_NO_GROUP},
 	};
 	hb_log_name_set("hb serve");
 	hb_http_address_parse("8000", &settings.http.address, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A file that a command writes. Opening fails before the command's work begins when the file cannot be written. When the
- * command ends, the file is complete or does not exist.
+ * command ends, the file is complete or does not exist, also after a power failure. A file that is replaced passes its
+ * mode on, and its owner and group if the user may set them.
  */
 #ifndef HB_CLI_OUT_FILE_H
 #define HB_CLI_OUT_FILE_H
@@ -24,8 +25,8 @@ int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error
  */
 int hb_out_file_wrote(const struct hb_out_file *file, int result, struct hb_error *error);
 /*
- * Renames the file to its path. Returns 0, or a negative errno after removing the temporary file. Does nothing to a
- * closed file.
+ * Writes the file to disk and renames it to its path. Returns 0, or a negative errno after removing the temporary file.
+ * Does nothing to a closed file.
  */
 int hb_out_file_commit(struct hb_out_file *file, struct hb_error *error);
 /* Closes the file and removes it if it was not committed. */

@@ -172,6 +172,7 @@ static void fill_gpu(struct hb_top_gpu *to, const json_t *gpu)
 	to->engine = hb_status_text(gpu, "engine");
 	to->policy = hb_status_text(gpu, "policy");
 	to->ejected = hb_status_text(gpu, "ejected");
+	to->lost = json_is_true(json_object_get(json_object_get(gpu, "health"), "lost"));
 	to->high = (uint32_t)hb_status_number(gpu, "high");
 	to->low = (uint32_t)hb_status_number(gpu, "low");
 	to->uncovered = (uint32_t)json_array_size(json_object_get(gpu, "uncovered"));

@@ -15,6 +15,7 @@
 
 struct hb_top_gpu {
 	const char *uuid, *name, *engine, *policy, *ejected;
+	bool lost; /* the GPU does not answer the driver */
 	uint32_t high, low, uncovered;
 	uint64_t memory_used, memory_total; /* bytes; memory_total 0 = not known */
 	double harvest;                     /* share of the time in which low priority had the GPU, or HB_TOP_UNKNOWN */

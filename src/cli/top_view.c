@@ -243,6 +243,8 @@ static void emit_gpu(struct view_page *page, const struct hb_top_gpu *gpu, size_
 	       add_part(line, page->width, "; %s of %s", used, total) &&
 	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name));
 	emit_line(page, gpu->uncovered ? HB_TOP_BAD : HB_TOP_PLAIN, line);
+	if (gpu->lost)
+		emit_line(page, HB_TOP_BAD, "  LOST: the GPU does not answer the driver");
 	if (*gpu->ejected)
 		emit_format(page, HB_TOP_BAD, "  policy ejected: %s", gpu->ejected);
 }

@@ -8,7 +8,8 @@
 
 #define CUBIN_ABI 65 /* ELF OS ABI of the form that CUDA 13 writes, ABI version 8 */
 #define CUBIN_ABI_VERSION 8
-#define SYMBOL_IS_ENTRY 0x10 /* bit of a symbol's st_other: the symbol is a kernel */
+#define KERNEL_NAME_MAX 65536 /* bytes; longer names do not occur */
+#define SYMBOL_IS_ENTRY 0x10  /* bit of a symbol's st_other: the symbol is a kernel */
 
 static bool is_within(uint64_t offset, uint64_t size, uint64_t limit)
 {
@@ -121,18 +122,14 @@ static int read_symbols(struct hb_cubin *cubin)
 	return code ? code : check_symbols(cubin);
 }
 
-/* Returns the kernel's section PREFIX.NAME, whose sh_info is the number of the text section; 0 = there is none. */
-static uint32_t find_kernel_section(const struct hb_cubin *cubin, const char *prefix, const char *kernel, uint32_t text)
+/* Notes the section if it is the kernel's PREFIX.NAME. */
+static void take_section(const struct hb_cubin *cubin, uint32_t section, const char *prefix, const char *kernel,
+			 uint32_t *found)
 {
 	size_t length = strlen(prefix);
-	for (uint32_t i = 1; i < cubin->n_sections; i++) {
-		if (cubin->sections[i].sh_info != text)
-			continue;
-		const char *name = hb_cubin_section_name(cubin, i);
-		if (strncmp(name, prefix, length) == 0 && strcmp(name + length, kernel) == 0)
-			return i;
-	}
-	return 0;
+	const char *name = hb_cubin_section_name(cubin, section);
+	if (!*found && strncmp(name, prefix, length) == 0 && strncmp(name + length, kernel, KERNEL_NAME_MAX) == 0)
+		*found = section;
 }
 
 static bool is_kernel(const struct hb_cubin *cubin, uint32_t i)
@@ -145,28 +142,48 @@ static bool is_kernel(const struct hb_cubin *cubin, uint32_t i)
 	return text->sh_type == SHT_PROGBITS && is_within(symbol->st_value, symbol->st_size, text->sh_size);
 }
 
-static int find_kernels(struct hb_cubin *cubin)
+/*
+ * Enters the kernels. kernel_of[section] becomes the number + 1 of the kernel whose code the section is. A second kernel
+ * with the same section is refused: compilers give each kernel a section of its own, and without that the search below
+ * would take symbols times sections steps.
+ */
+static int enter_kernels(struct hb_cubin *cubin, uint32_t *kernel_of)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < cubin->n_symbols; i++)
-		n += is_kernel(cubin, i);
-	cubin->kernels = calloc(n ? n : 1, sizeof *cubin->kernels);
-	if (!cubin->kernels)
-		return -ENOMEM;
 	for (uint32_t i = 0; i < cubin->n_symbols; i++) {
+		uint32_t text = cubin->symbols[i].st_shndx;
 		if (!is_kernel(cubin, i))
 			continue;
-		uint32_t text = cubin->symbols[i].st_shndx;
 		const char *name = hb_cubin_symbol_name(cubin, i);
-		cubin->kernels[cubin->n_kernels++] = (struct hb_cubin_kernel){
-			.name = name,
-			.symbol = i,
-			.text = text,
-			.info = find_kernel_section(cubin, ".nv.info.", name, text),
-			.constants = find_kernel_section(cubin, ".nv.constant0.", name, text),
-		};
+		if (kernel_of[text] || strnlen(name, KERNEL_NAME_MAX) == KERNEL_NAME_MAX)
+			return -ENOTSUP;
+		cubin->kernels[cubin->n_kernels++] = (struct hb_cubin_kernel){.name = name, .symbol = i, .text = text};
+		kernel_of[text] = cubin->n_kernels;
 	}
 	return 0;
+}
+
+/* The sections of a kernel say in sh_info which section has its code. */
+static void find_kernel_sections(struct hb_cubin *cubin, const uint32_t *kernel_of)
+{
+	for (uint32_t i = 1; i < cubin->n_sections; i++) {
+		uint32_t text = cubin->sections[i].sh_info;
+		if (text >= cubin->n_sections || !kernel_of[text])
+			continue;
+		struct hb_cubin_kernel *kernel = &cubin->kernels[kernel_of[text] - 1];
+		take_section(cubin, i, ".nv.info.", kernel->name, &kernel->info);
+		take_section(cubin, i, ".nv.constant0.", kernel->name, &kernel->constants);
+	}
+}
+
+static int find_kernels(struct hb_cubin *cubin)
+{
+	cubin->kernels = calloc(cubin->n_sections, sizeof *cubin->kernels);
+	uint32_t *kernel_of = calloc(cubin->n_sections, sizeof *kernel_of);
+	int code = cubin->kernels && kernel_of ? enter_kernels(cubin, kernel_of) : -ENOMEM;
+	if (code == 0)
+		find_kernel_sections(cubin, kernel_of);
+	free(kernel_of);
+	return code;
 }
 
 int hb_cubin_open(struct hb_cubin *cubin, const void *bytes, size_t size)

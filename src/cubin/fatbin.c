@@ -8,10 +8,15 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 #include <zstd.h>
 
-#define WRAPPER_MAGIC 0x466243b1u
 #define FATBIN_MAGIC 0xba55ed50u
+/* The same and that of a wrapper, as they are in memory. */
+#define FATBIN_MAGIC_BYTES "\x50\xed\x55\xba"
+#define WRAPPER_MAGIC_BYTES "\xb1\x43\x62\x46"
+#define MAGIC_BYTES 4
 
 struct fatbin_wrapper {
 	uint32_t magic, version;
@@ -45,12 +50,33 @@ enum { FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
 
 _Static_assert(sizeof(struct fatbin_header) == 16 && sizeof(struct fatbin_entry_header) == 64, "no hidden padding");
 
-static size_t read_elf_size(const uint8_t *image)
+/* Compares byte by byte: a shorter image, such as a PTX text, may end where readable memory ends. */
+static bool begins_with(const void *image, const char *magic)
+{
+	const volatile unsigned char *bytes = image;
+	for (size_t i = 0; i < MAGIC_BYTES; i++)
+		if (bytes[i] != (unsigned char)magic[i])
+			return false;
+	return true;
+}
+
+/* Returns 0 if the size is impossible. */
+static size_t add_sizes(uint64_t offset, uint64_t bytes)
+{
+	return offset > HB_IMAGE_BYTES_MAX || bytes > HB_IMAGE_BYTES_MAX - offset ? 0 : (size_t)(offset + bytes);
+}
+
+/* The size of a cubin is where its last table ends. Returns 0 for any other ELF file. */
+static size_t read_elf_size(const void *image)
 {
 	Elf64_Ehdr header;
 	memcpy(&header, image, sizeof header);
-	uint64_t sections = header.e_shoff + (uint64_t)header.e_shnum * header.e_shentsize;
-	uint64_t segments = header.e_phoff + (uint64_t)header.e_phnum * header.e_phentsize;
+	if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_CUDA)
+		return 0;
+	size_t sections = add_sizes(header.e_shoff, (uint64_t)header.e_shnum * header.e_shentsize);
+	size_t segments = add_sizes(header.e_phoff, (uint64_t)header.e_phnum * header.e_phentsize);
+	if (!sections || (!segments && header.e_phoff))
+		return 0;
 	return sections > segments ? sections : segments;
 }
 
@@ -58,20 +84,33 @@ size_t hb_image_size(const void **image)
 {
 	struct fatbin_wrapper wrapper;
 	struct fatbin_header header;
-	uint32_t magic;
-	memcpy(&magic, *image, sizeof magic);
-	if (magic == WRAPPER_MAGIC) {
+	if (begins_with(*image, WRAPPER_MAGIC_BYTES)) {
 		memcpy(&wrapper, *image, sizeof wrapper);
 		if (!wrapper.fatbin)
 			return 0;
 		*image = wrapper.fatbin;
-		memcpy(&magic, *image, sizeof magic);
 	}
-	if (magic == FATBIN_MAGIC) {
+	if (begins_with(*image, FATBIN_MAGIC_BYTES)) {
 		memcpy(&header, *image, sizeof header);
-		return header.n_bytes > SIZE_MAX / 2 ? 0 : header.n_header_bytes + header.n_bytes;
+		return add_sizes(header.n_header_bytes, header.n_bytes);
 	}
-	return memcmp(*image, ELFMAG, SELFMAG) == 0 ? read_elf_size(*image) : 0;
+	return begins_with(*image, ELFMAG) ? read_elf_size(*image) : 0;
+}
+
+void *hb_image_copy(const void *image, size_t size)
+{
+	void *copy = malloc(size ? size : 1);
+	struct iovec to = {copy, size}, from = {(void *)(uintptr_t)image, size};
+	if (!copy)
+		return NULL;
+	/* Reads this process's own memory, and fails where memcpy() would end the process. */
+	ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+	if (n < 0 && (errno == EPERM || errno == ENOSYS)) /* a sandbox forbids the call: the header is trusted */
+		return memcpy(copy, image, size);
+	if (n == (ssize_t)size)
+		return copy;
+	free(copy);
+	return NULL;
 }
 
 int hb_fatbin_open(struct hb_fatbin *fatbin, const void *bytes, size_t size)

@@ -35,13 +35,24 @@ struct hb_fatbin {
 /* Most bytes of an unpacked entry. The largest cubin of PyTorch, cuBLAS and cuDNN has 30 MB. */
 #define HB_FATBIN_UNPACKED_MAX ((size_t)256 << 20)
 
+/* Larger images are not looked at. The fatbins of the largest CUDA libraries have about 1 GB. */
+#define HB_IMAGE_BYTES_MAX ((size_t)4 << 30)
+
 /*
  * Returns the size of an image, which the application passes as a bare pointer, from
  * the image's own headers, as the driver does. Moves *image from a wrapper to the
- * fatbin inside it. Returns 0 for anything else, such as PTX text. The only function
- * here that trusts its input.
+ * fatbin inside it. Returns 0 for anything else, such as PTX text, of which it reads
+ * nothing behind the first byte that differs from a magic number. The only function
+ * here that reads from a bare pointer: an image that begins with a magic number must
+ * have a complete header, and its size is only what the header says.
  */
 size_t hb_image_size(const void **image);
+
+/*
+ * Copies an image of this size to allocated memory, which the caller frees. Returns NULL without memory, or if a part
+ * of it cannot be read: the size is only what a header says.
+ */
+void *hb_image_copy(const void *image, size_t size);
 
 /* Returns 0, or -EINVAL if this is not a fatbin of at most `size` bytes. */
 int hb_fatbin_open(struct hb_fatbin *fatbin, const void *bytes, size_t size);

@@ -61,3 +61,10 @@ struct hb_rights hb_admit(const struct hb_daemon_config *config, bool system_mod
 	}
 	return granted;
 }
+
+bool hb_admit_join(const struct hb_daemon_config *config, bool system_mode, const struct hb_peer *first,
+		   const struct hb_rights *rights, const struct hb_peer *peer, char reason[160])
+{
+	hb_admit(config, system_mode, peer, rights, reason);
+	return !reason[0] || find_rule(config, peer) == find_rule(config, first);
+}

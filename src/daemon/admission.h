@@ -28,4 +28,11 @@ struct hb_rights {
 struct hb_rights hb_admit(const struct hb_daemon_config *config, bool system_mode, const struct hb_peer *peer,
 			  const struct hb_rights *wanted, char reason[160]);
 
+/*
+ * Whether a process may join a tenant whose first process was `first`, and which has these rights. It may if the
+ * rules grant it the same rights, or if the same rule decides for both. *reason = why not.
+ */
+bool hb_admit_join(const struct hb_daemon_config *config, bool system_mode, const struct hb_peer *first,
+		   const struct hb_rights *rights, const struct hb_peer *peer, char reason[160]);
+
 #endif

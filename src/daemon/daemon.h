@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct hb_daemon: what all parts of hbd share. hbd has one thread and one
- * event loop (daemon_loop.c). Tenants are in tenant_record.h, GPUs in
+ * struct hb_daemon: what all parts of hbd share. hbd has one
+ * event loop (daemon_loop.c), whose thread alone uses it. Tenants are in tenant_record.h, GPUs in
  * gpu_record.h; each other part has a header of its own.
  */
 #ifndef HB_DAEMON_DAEMON_H
@@ -11,6 +11,7 @@
 #include "daemon/gpu_record.h"
 #include "daemon/request_rings.h"
 #include "daemon/tenant_record.h"
+#include "daemon/user_budget.h"
 #include "protocol/socket_path.h"
 
 #include <stdbool.h>
@@ -20,11 +21,18 @@
 #define HB_CONNECTIONS_MAX 256
 #define HB_TICK_MS 100 /* the daemon's periodic work */
 
+struct hb_fd_closer;
+struct hb_gpu_events;
 struct hb_gpu_processes;
+struct hb_heartbeat;
 struct hb_metrics;
 struct hb_mps;
+struct hb_mps_faults;
 struct hb_recorder;
 struct hb_server;
+struct hb_socket_lock;
+struct hb_supervision;
+struct hb_user_names;
 
 struct hb_daemon_options {
 	char socket[HB_PATH_MAX];
@@ -40,7 +48,8 @@ struct hb_daemon_options {
 
 struct hb_daemon {
 	uv_loop_t loop;
-	uv_timer_t tick, wake;
+	uv_timer_t tick, wake, end_limit;
+	uv_check_t turn_end; /* called at the end of each turn of the loop */
 	uv_timer_cb on_wake; /* what hb_daemon_wake() lets the loop call */
 	uv_poll_t called;    /* readiness of called_fd */
 	int called_fd;       /* eventfd that a doorbell listener writes to */
@@ -48,15 +57,26 @@ struct hb_daemon {
 	struct hb_daemon_options options;
 	struct hb_daemon_config config;
 	int64_t started_ns, idle_since_ns, tick_ns;
+	int64_t called_ns;    /* when a doorbell last woke the loop at once */
 	uint32_t next_number; /* number of the tenant that registered last */
 	struct hb_tenancy *tenancies[HB_TENANCIES_MAX];
 	uint32_t n_tenancies;
+	struct hb_user_table users;
 	struct hb_gpu *gpus[HB_GPUS_MAX];
 	uint32_t n_gpus;
 	struct hb_request_list requests; /* read from the rings, not posted yet; empty between two turns of the loop */
 	struct hb_server *server;
+	struct hb_socket_lock *lock; /* of the socket */
+	struct hb_heartbeat *heartbeat;
+	struct hb_user_names *names;
+	struct hb_fd_closer *closer; /* of everything that came from clients */
 	struct hb_mps *mps;
+	struct hb_supervision *supervision;
+	struct hb_mps_faults *faults;
 	struct hb_gpu_processes *processes;
+	struct hb_gpu_events *gpu_events;
+	char gpu_events_why[HB_GPU_WHY_MAX]; /* why the driver reports no faults of GPUs; "" = it does */
+	uint32_t driver_threads;             /* threads that may be waiting for the driver */
 	struct hb_engine_history history;
 	struct hb_metrics *metrics;   /* NULL = metrics are off */
 	char metrics_address[80];     /* the address that is served; "" = none */

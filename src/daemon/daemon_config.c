@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/http_address.h"
 #include "core/policy.h"
+#include "daemon/user_budget.h"
 #include "decide/defaults.h"
 
 #include <errno.h>
@@ -56,6 +57,10 @@ static const struct hb_config_key keys[] = {
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
 	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),
 	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics", .check = check_metrics_address),
+	HB_CONFIG_INT(struct hb_daemon_config, users, "users", .min = 0, .max = HB_USERS_KEPT_MAX),
+	HB_CONFIG_INT(struct hb_daemon_config, user_tenants, "user_tenants", .min = 0, .max = INT32_MAX),
+	HB_CONFIG_INT(struct hb_daemon_config, user_processes, "user_processes", .min = 0, .max = INT32_MAX),
+	HB_CONFIG_INT(struct hb_daemon_config, user_connections, "user_connections", .min = 0, .max = INT32_MAX),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, others, "others", .choices = priorities),
 	HB_CONFIG_LIST(struct hb_daemon_config, rules, n_rules, "rules", .keys = rule_keys),
 	HB_CONFIG_END,
@@ -67,6 +72,7 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	config->mps = true;
 	config->engine = HB_CONFIG_ENGINE_TEMPORAL;
 	config->others = HB_CONFIG_LOW;
+	config->users = HB_USERS_KEPT;
 	config->quantum_ns = HB_DEFAULT_QUANTUM_NS;
 	config->window_ns = HB_DEFAULT_WINDOW_NS;
 	config->masks = HB_DEFAULT_MASKS_GPCS ? HB_CONFIG_MASKS_GPCS : HB_CONFIG_MASKS_SPREAD;
@@ -92,6 +98,7 @@ int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemo
 	X(quantum_ns, "quantum") \
 	X(low_slice_ns, "low_slice") \
 	X(high_slice_ns, "high_slice") \
+	X(users, "users") \
 	X(metrics, "metrics")
 
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,

@@ -49,7 +49,10 @@ struct hb_daemon_config {
 	int64_t window_ns;    /* spatial engine: predicted LP time in flight beside HP */
 	int masks;            /* enum hb_config_masks */
 	int64_t idle_exit_ns; /* the daemon ends after this long without tenants; 0 = never */
-	int others;           /* enum hb_config_priority: in system mode, the highest priority if no rule fits */
+	int64_t users;        /* system mode: for how many users places are kept free */
+	int64_t user_tenants, user_processes,
+		user_connections; /* the most of one user; 0 = what is not kept for others */
+	int others;               /* enum hb_config_priority: in system mode, the highest priority if no rule fits */
 	struct hb_rule rules[HB_RULES_MAX];
 	uint32_t n_rules;
 };

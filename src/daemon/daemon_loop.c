@@ -5,18 +5,27 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "daemon/fd_closer.h"
 #include "daemon/gpu.h"
+#include "daemon/gpu_events.h"
 #include "daemon/gpu_poll.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/gpu_spatial.h"
+#include "daemon/heartbeat.h"
+#include "daemon/log_writer.h"
 #include "daemon/metrics.h"
+#include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
 #include "daemon/mps_takeover.h"
 #include "daemon/recorder.h"
 #include "daemon/request_rings.h"
 #include "daemon/service_notify.h"
+#include "daemon/socket_lock.h"
 #include "daemon/socket_server.h"
+#include "daemon/supervision.h"
 #include "daemon/tenancy.h"
+#include "daemon/user_names.h"
+#include "daemon/user_places.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -30,6 +39,8 @@
 
 /* `hb run` starts a daemon for its user. Such a daemon ends after this long without tenants. */
 #define USER_IDLE_EXIT_NS (600 * HB_NS_PER_S)
+
+#define END_LIMIT_MS 1000 /* the longest that the end of the daemon waits for the GPU driver */
 
 /* If the daemon is awake anyway, it runs a tick this early: waking up is most of the cost. */
 #define TICK_EARLIEST_NS (HB_TICK_MS * HB_NS_PER_MS / 2)
@@ -95,8 +106,15 @@ static void handle_doorbell(uv_poll_t *poll, int status, int events)
 {
 	struct hb_daemon *daemon = poll->data;
 	eventfd_t calls;
+	int64_t now_ns = hb_clock_now_ns();
 	eventfd_read(daemon->called_fd, &calls);
-	hb_daemon_wake(daemon);
+	if (now_ns - daemon->called_ns >= HB_NS_PER_MS) {
+		daemon->called_ns = now_ns;
+		hb_daemon_wake(daemon);
+	} else if (!daemon->stopping &&
+		   (!uv_is_active((uv_handle_t *)&daemon->wake) || uv_timer_get_due_in(&daemon->wake) > 1)) {
+		uv_timer_start(&daemon->wake, handle_wake, 1, 0); /* many tenants may ring at the same time */
+	}
 }
 
 static void handle_mps_change(struct hb_daemon *daemon)
@@ -161,16 +179,26 @@ static void run_tick(struct hb_daemon *daemon, int64_t now_ns)
 		if (daemon->tenancies[i])
 			hb_tenancy_check_exec(daemon->tenancies[i], now_ns);
 		if (daemon->tenancies[i])
-			hb_tenancy_tick(daemon->tenancies[i], now_ns);
+			hb_tenancy_tick(daemon->tenancies[i]);
 	}
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
 		hb_gpu_tick(daemon->gpus[i], now_ns);
 	hb_server_tick(daemon->server, now_ns);
+	hb_supervision_tick(daemon->supervision, now_ns);
+	hb_mps_faults_tick(daemon->faults, now_ns);
 	hb_metrics_tick(daemon, now_ns);
 	hb_recorder_tick(daemon, now_ns);
 	hb_gpu_processes_tick(daemon->processes, now_ns);
-	hb_service_alive(now_ns);
+	hb_gpu_events_tick(daemon->gpu_events);
+	hb_user_table_tick(&daemon->users, now_ns);
 	stop_if_idle(daemon, now_ns);
+}
+
+static void handle_turn_end(uv_check_t *check)
+{
+	struct hb_daemon *daemon = check->data;
+	hb_socket_lock_check(daemon->lock);
+	hb_heartbeat_turn(daemon->heartbeat);
 }
 
 static void handle_tick(uv_timer_t *timer)
@@ -182,27 +210,50 @@ static void handle_tick(uv_timer_t *timer)
 
 /* --- start and end ----------------------------------------------------------------------------- */
 
+/* A driver that hangs does not keep the daemon: nothing but threads that wait for it is left. */
+static void handle_end_limit(uv_timer_t *timer)
+{
+	const struct hb_daemon *daemon = timer->data;
+	if (!daemon->driver_threads)
+		return;
+	hb_log_warning("the GPU driver does not answer: the daemon ends without waiting for it any longer");
+	hb_log_writer_stop();
+	_exit(EXIT_SUCCESS);
+}
+
 static void stop_now(struct hb_daemon *daemon)
 {
 	daemon->stopping = true;
 	hb_metrics_free(daemon);
 	hb_recorder_free(daemon);
+	hb_heartbeat_free(daemon->heartbeat); /* first, because others take a lock with a heartbeat for held */
+	daemon->heartbeat = NULL;
 	hb_server_free(daemon->server);
 	daemon->server = NULL;
+	hb_supervision_free(daemon->supervision);
+	hb_socket_lock_release(daemon->lock);
+	daemon->lock = NULL;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
 		if (daemon->tenancies[i])
 			hb_tenancy_free(daemon->tenancies[i]);
+	hb_mps_faults_free(daemon->faults);
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
 		hb_gpu_free(daemon->gpus[i]);
 	daemon->n_gpus = 0;
 	hb_gpu_processes_free(daemon->processes);
+	hb_gpu_events_free(daemon->gpu_events);
 	hb_request_list_free(&daemon->requests);
 	hb_mps_free(daemon->mps);
+	hb_fd_closer_free(daemon->closer);
+	hb_user_names_free(daemon->names);
 	uv_handle_t *handles[] = {(uv_handle_t *)&daemon->tick,      (uv_handle_t *)&daemon->wake,
 				  (uv_handle_t *)&daemon->terminate, (uv_handle_t *)&daemon->interrupt,
-				  (uv_handle_t *)&daemon->reload,    (uv_handle_t *)&daemon->called};
+				  (uv_handle_t *)&daemon->reload,    (uv_handle_t *)&daemon->called,
+				  (uv_handle_t *)&daemon->turn_end};
 	for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++)
 		uv_close(handles[i], NULL);
+	uv_timer_start(&daemon->end_limit, handle_end_limit, END_LIMIT_MS, 0);
+	uv_unref((uv_handle_t *)&daemon->end_limit); /* it runs only while other handles keep the loop */
 }
 
 /* The MPS server continues to run if tenants run in it; otherwise it is stopped, too. */
@@ -247,6 +298,7 @@ static void handle_reload_signal(uv_signal_t *signal, int number)
 		return;
 	}
 	hb_daemon_config_reload(&daemon->config, &config, later, sizeof later);
+	hb_user_places_reload(daemon);
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
 		hb_gpu_configure_spatial(daemon->gpus[i]);
 	snprintf(status, sizeof status, "READY=1\nSTATUS=configuration read again%s%s",
@@ -256,6 +308,16 @@ static void handle_reload_signal(uv_signal_t *signal, int number)
 		hb_log_warning("configuration read again; these keys apply after a restart: %s", later);
 	else
 		hb_log_info("configuration read again");
+}
+
+static void handle_user_name(void *argument, uid_t uid)
+{
+	const struct hb_daemon *daemon = argument;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i] && daemon->tenancies[i]->peer.uid == uid)
+			hb_user_names_find(daemon->names, uid, daemon->tenancies[i]->peer.user);
+	if (daemon->server)
+		hb_server_name_found(daemon->server, uid);
 }
 
 static void start_signal(struct hb_daemon *daemon, uv_signal_t *signal, uv_signal_cb callback, int number)
@@ -283,8 +345,12 @@ static int start_daemon(struct hb_daemon *daemon, struct hb_error *error)
 	daemon->started_ns = daemon->idle_since_ns = now_ns;
 	uv_timer_init(&daemon->loop, &daemon->tick);
 	uv_timer_init(&daemon->loop, &daemon->wake);
+	uv_timer_init(&daemon->loop, &daemon->end_limit);
+	uv_check_init(&daemon->loop, &daemon->turn_end);
 	uv_poll_init(&daemon->loop, &daemon->called, daemon->called_fd);
-	daemon->tick.data = daemon->wake.data = daemon->called.data = daemon;
+	daemon->tick.data = daemon->wake.data = daemon->end_limit.data = daemon->called.data = daemon;
+	daemon->turn_end.data = daemon;
+	uv_check_start(&daemon->turn_end, handle_turn_end);
 	uv_poll_start(&daemon->called, UV_READABLE, handle_doorbell);
 	start_signal(daemon, &daemon->terminate, handle_stop_signal, SIGTERM);
 	start_signal(daemon, &daemon->interrupt, handle_stop_signal, SIGINT);
@@ -292,7 +358,26 @@ static int start_daemon(struct hb_daemon *daemon, struct hb_error *error)
 	int result = hb_gpu_processes_new(daemon, handle_gpu_processes, &daemon->processes);
 	if (result < 0)
 		return hb_error_set(error, result, "out of memory");
+	result = hb_supervision_new(daemon, &daemon->supervision);
+	if (result == 0)
+		result = hb_mps_faults_new(daemon, &daemon->faults);
+	if (result < 0)
+		return hb_error_set(error, result, "out of memory");
+	result = hb_gpu_events_new(daemon, &daemon->gpu_events);
+	if (result < 0)
+		return hb_error_set(error, result, "cannot listen to faults of GPUs: %s", strerror(-result));
+	result = hb_fd_closer_new(&daemon->closer);
+	if (result < 0)
+		return hb_error_set(error, result, "cannot start a thread: %s", strerror(-result));
+	result = hb_user_names_new(&daemon->loop, handle_user_name, daemon, &daemon->names);
+	if (result < 0)
+		return hb_error_set(error, result, "cannot look up names of users: %s", strerror(-result));
 	result = hb_server_new(daemon, &daemon->server, error);
+	if (result == 0) {
+		result = hb_heartbeat_new(daemon->lock, &daemon->heartbeat);
+		if (result < 0)
+			hb_error_set(error, result, "cannot start the thread of the heartbeat: %s", strerror(-result));
+	}
 	if (result == 0) {
 		result = hb_mps_new(daemon, &mps_events, &daemon->mps);
 		if (result < 0)
@@ -325,14 +410,18 @@ int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *erro
 	int result = daemon->called_fd < 0
 			     ? hb_error_set(error, -errno, "cannot create an eventfd: %s", strerror(errno))
 			     : load_config(options, &daemon->config, error);
-	if (result == 0)
+	if (result == 0) {
+		hb_user_places_init(daemon);
 		result = open_loop(daemon, error);
+	}
 	if (result == 0) {
 		result = start_daemon(daemon, error);
 		if (result == 0)
 			hb_log_info("serving %s", options->socket);
 		else
 			stop_now(daemon);
+		uv_run(&daemon->loop, UV_RUN_DEFAULT);
+		uv_close((uv_handle_t *)&daemon->end_limit, NULL);
 		uv_run(&daemon->loop, UV_RUN_DEFAULT);
 		uv_loop_close(&daemon->loop);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits for the doorbell of a GPU page; see doorbell_listener.h. */
+/* Waits for a tenant's doorbell; see doorbell_listener.h. */
 #include "daemon/doorbell_listener.h"
 
 #include "base/clock.h"
@@ -13,64 +13,79 @@
 #include <unistd.h>
 #include <uv.h>
 
+/* The shortest rest after a ring. It doubles with every REST_STREAK rings that follow each other without a pause. */
 #define REST_NS HB_NS_PER_MS
-/* Tenants can overwrite the futex word, so the thread also wakes by itself to see whether it should end. */
-#define SLEEP_S 1
+#define REST_STREAK 16
+#define REST_DOUBLINGS 4
+#define STACK_BYTES (128 * 1024)
+/* The tenant can overwrite the word at any time, so the thread also wakes by itself. */
+#define SLEEP_NS HB_NS_PER_S
+#define END_NAP_NS (100 * HB_NS_PER_US)
 
 struct hb_doorbell_listener {
 	hb_page_u32 *doorbell;
 	int event_fd;
 	uv_thread_t thread;
-	atomic_bool ending;
+	hb_page_u32 ending; /* futex word: 1 = the thread is to end, 2 = it has ended */
 };
 
-static void sleep_until(int64_t at_ns)
+static void sleep_on(hb_page_u32 *word, uint32_t seen, int64_t most_ns)
 {
-	int64_t left_ns = at_ns - hb_clock_now_ns();
-	if (left_ns > 0)
-		nanosleep(&(struct timespec){.tv_nsec = left_ns}, NULL);
+	struct timespec limit = {.tv_sec = most_ns / HB_NS_PER_S, .tv_nsec = most_ns % HB_NS_PER_S};
+	syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+static void wake_sleeper(hb_page_u32 *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 static void run_listener(void *argument)
 {
 	struct hb_doorbell_listener *listener = argument;
-	uint32_t heard = atomic_load(listener->doorbell);
-	int64_t next_ns = 0;
+	uint32_t heard = atomic_load(listener->doorbell), streak = 0;
 	while (!atomic_load(&listener->ending)) {
 		uint32_t now = atomic_load(listener->doorbell);
 		if (now == heard) {
-			struct timespec limit = {.tv_sec = SLEEP_S};
-			syscall(SYS_futex, listener->doorbell, FUTEX_WAIT, heard, &limit, NULL, 0);
+			streak = 0;
+			sleep_on(listener->doorbell, heard, SLEEP_NS);
 			continue;
 		}
-		sleep_until(next_ns);
-		next_ns = hb_clock_now_ns() + REST_NS;
-		heard = atomic_load(listener->doorbell);
+		heard = now;
 		eventfd_write(listener->event_fd, 1);
+		streak += streak < REST_STREAK * REST_DOUBLINGS;
+		sleep_on(&listener->ending, 0, REST_NS << streak / REST_STREAK);
 	}
+	atomic_store(&listener->ending, 2);
 }
 
-struct hb_doorbell_listener *hb_doorbell_listener_new(struct hb_gpu_page *page, int event_fd)
+struct hb_doorbell_listener *hb_doorbell_listener_new(hb_page_u32 *doorbell, int event_fd)
 {
+	const uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE, .stack_size = STACK_BYTES};
 	struct hb_doorbell_listener *made = calloc(1, sizeof *made);
 	if (!made)
 		return NULL;
-	made->doorbell = &page->doorbell;
+	made->doorbell = doorbell;
 	made->event_fd = event_fd;
-	if (uv_thread_create(&made->thread, run_listener, made) != 0) {
+	if (uv_thread_create_ex(&made->thread, &options, run_listener, made) != 0) {
 		free(made);
 		return NULL;
 	}
 	return made;
 }
 
+/* The tenant may set the word back to what the thread saw last, just before the thread sleeps: so it is woken again. */
 void hb_doorbell_listener_free(struct hb_doorbell_listener *listener)
 {
 	if (!listener)
 		return;
-	atomic_store(&listener->ending, true);
-	atomic_fetch_add(listener->doorbell, 1);
-	syscall(SYS_futex, listener->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
+	atomic_store(&listener->ending, 1);
+	wake_sleeper(&listener->ending);
+	while (atomic_load(&listener->ending) != 2) {
+		atomic_fetch_add(listener->doorbell, 1);
+		wake_sleeper(listener->doorbell);
+		nanosleep(&(struct timespec){.tv_nsec = END_NAP_NS}, NULL);
+	}
 	uv_thread_join(&listener->thread);
 	free(listener);
 }

@@ -86,19 +86,24 @@ static enum hb_gpc_state read_answer(const json_t *answer, const unsigned char *
 	return read_groups(json_object_get(answer, "groups"), gpc_of) ? HB_GPC_KNOWN : HB_GPC_NO_TRIAL;
 }
 
-static void publish_output(struct hb_gpu *gpu, const char *output)
+enum hb_gpc_state hb_gpc_layout_read(const char *output, const unsigned char *uuid, unsigned char *gpc_of)
 {
 	const char *begin = strchr(output, '{');
-	unsigned char gpc_of[HB_GPC_BITS] = {0};
+	unsigned char found[HB_GPC_BITS] = {0};
 	json_t *answer = NULL;
 	struct hb_error error;
 	if (begin)
 		hb_json_parse(begin, strlen(begin), "the search for GPCs", &answer, &error);
-	enum hb_gpc_state state = read_answer(answer, gpu->uuid, gpc_of);
+	enum hb_gpc_state state = read_answer(answer, uuid, found);
 	if (state == HB_GPC_KNOWN)
-		memcpy(gpu->page->gpc_of, gpc_of, sizeof gpu->page->gpc_of);
-	publish_state(gpu, state);
+		memcpy(gpc_of, found, sizeof found);
 	json_decref(answer);
+	return state;
+}
+
+static void publish_output(struct hb_gpu *gpu, const char *output)
+{
+	publish_state(gpu, hb_gpc_layout_read(output, gpu->uuid, gpu->page->gpc_of));
 }
 
 static void search_ended(void *argument, const struct hb_command_result *result)

@@ -10,10 +10,17 @@
 #define HB_DAEMON_GPC_LAYOUT_H
 
 #include "daemon/gpu_record.h"
+#include "nvidia/gpc_states.h"
 
 /* Starts the child process, unless that was done before. */
 void hb_gpc_layout_find(struct hb_gpu *gpu);
 /* Kills the child process if it still runs. Call it before the GPU's record is freed. */
 void hb_gpc_layout_cancel(struct hb_gpu *gpu);
+
+/*
+ * Reads what the child process wrote about the GPU with this UUID. Fills gpc_of, which must be zero, if the result is
+ * HB_GPC_KNOWN. Anything that is not understood counts as HB_GPC_NO_TRIAL.
+ */
+enum hb_gpc_state hb_gpc_layout_read(const char *output, const unsigned char *uuid, unsigned char *gpc_of);
 
 #endif

@@ -9,11 +9,15 @@
 #include "daemon/daemon.h"
 #include "daemon/engine_choice.h"
 #include "daemon/engine_runs.h"
+#include "daemon/former_page.h"
 #include "daemon/gpc_layout.h"
+#include "daemon/gpu_boards.h"
 #include "daemon/gpu_core.h"
 #include "daemon/gpu_gates.h"
 #include "daemon/gpu_measures.h"
+#include "daemon/gpu_memory.h"
 #include "daemon/gpu_poll.h"
+#include "daemon/gpu_processes.h"
 #include "daemon/gpu_slices.h"
 #include "daemon/gpu_spatial.h"
 #include "daemon/page_memory.h"
@@ -31,34 +35,10 @@ _Static_assert((int)HB_PAGE_LOW == (int)HB_PRIORITY_LOW && (int)HB_PAGE_HIGH == 
 
 /* --- serving ---------------------------------------------------------------------------- */
 
-/* Sums the memory of LP tenants. False while a tenant's own sum is being repaired or changed: try again later. */
-static bool sum_low_memory(const struct hb_gpu *gpu, uint64_t *sum)
-{
-	*sum = 0;
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, i);
-		if (!tenancy || !hb_tenancy_is_low(tenancy))
-			continue;
-		if (tenancy->repairs || !hb_page_memory_settled(tenancy->page))
-			return false;
-		*sum += tenancy->page->gpus[gpu->tenants[i].gpu_index].used_bytes;
-	}
-	return true;
-}
-
-static void repair_low_memory(struct hb_gpu *gpu)
-{
-	uint64_t before = gpu->page->low_used_bytes, sum, again;
-	if (!sum_low_memory(gpu, &sum) || !sum_low_memory(gpu, &again) || sum != again)
-		return;
-	if (atomic_compare_exchange_strong(&gpu->page->low_used_bytes, &before, sum))
-		gpu->repair_low = false;
-}
-
 void hb_gpu_poll(struct hb_gpu *gpu, int64_t now_ns)
 {
-	if (gpu->repair_low)
-		repair_low_memory(gpu);
+	if (gpu->memory_changed)
+		hb_gpu_memory_share(gpu, now_ns);
 	hb_gpu_poll_gates(gpu, now_ns);
 }
 
@@ -95,6 +75,7 @@ static void publish_active_high(struct hb_gpu *gpu, int64_t now_ns)
 void hb_gpu_tick(struct hb_gpu *gpu, int64_t now_ns)
 {
 	publish_active_high(gpu, now_ns);
+	hb_gpu_memory_share(gpu, now_ns);
 	hb_engine_runs_update(gpu, now_ns);
 	hb_gpu_publish_allowances(gpu);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
@@ -102,6 +83,7 @@ void hb_gpu_tick(struct hb_gpu *gpu, int64_t now_ns)
 		if (tenancy)
 			hb_gpu_set_slices(gpu, tenancy);
 	}
+	hb_former_pages_update(gpu);
 }
 
 /* --- tenants are added and removed --------------------------------------------------------- */
@@ -176,7 +158,11 @@ int hb_gpu_add(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t gpu_inde
 	int result = enter_core(gpu, tenancy, now_ns);
 	if (result < 0)
 		state->is_present = false;
-	gpu->repair_low = true; /* a tenant that an earlier daemon knew already holds memory */
+	gpu->leases[tenancy->index] = (struct hb_memory_lease){.bytes = 0};
+	gpu->drain_most_ns[tenancy->index] = 0;
+	gpu->memory_changed = true;
+	if (!gpu->use)
+		hb_gpu_processes_poll(gpu->daemon->processes); /* how much memory the GPU has, and who uses it */
 	count_tenants(gpu);
 	hb_gpu_choose_engine(gpu, now_ns);
 	return result;
@@ -189,8 +175,11 @@ void hb_gpu_remove(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_n
 		return;
 	leave_core(gpu, tenancy, now_ns);
 	state->is_present = false;
+	hb_gpu_close_doorbell(gpu, tenancy->index);
+	hb_former_page_free(gpu, tenancy->index);
+	hb_gpu_drop_boards(gpu, tenancy, HB_PAGE_PROCESSES);
 	hb_gpu_apply(gpu);
-	gpu->repair_low = true;
+	gpu->memory_changed = true;
 	count_tenants(gpu);
 	hb_gpu_choose_engine(gpu, now_ns);
 }
@@ -198,9 +187,10 @@ void hb_gpu_remove(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_n
 void hb_gpu_change(struct hb_gpu *gpu, struct hb_tenancy *tenancy, bool new_priority, int64_t now_ns)
 {
 	if (new_priority) {
+		hb_gpu_drop_boards(gpu, tenancy, HB_PAGE_PROCESSES); /* LP has none; HP hands its boards over again */
 		leave_core(gpu, tenancy, now_ns);
 		enter_core(gpu, tenancy, now_ns);
-		gpu->repair_low = true; /* the tenant's memory begins or ceases to count as LP's */
+		gpu->memory_changed = true; /* the tenant's memory begins or ceases to count as LP's */
 		count_tenants(gpu);
 		hb_gpu_choose_engine(gpu, now_ns);
 		return;
@@ -242,6 +232,7 @@ static void publish_engine(struct hb_gpu *gpu)
 		if (tenancy)
 			tenancy->page->gpus[gpu->tenants[i].gpu_index].engine = gpu->engine;
 	}
+	hb_former_pages_update(gpu);
 }
 
 void hb_gpu_choose_engine(struct hb_gpu *gpu, int64_t now_ns)
@@ -290,6 +281,9 @@ static int make_gpu(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_B
 		return result;
 	}
 	made->page->daemon_since_ns = daemon->started_ns;
+	/* Numbers that the daemon before this one has not used lately. */
+	made->last_board = (uint32_t)(made->page->daemon_since_ns / HB_NS_PER_US);
+	made->page->boards_epoch = made->last_board;
 	publish_engine(made);
 	*gpu = made;
 	return 0;
@@ -300,10 +294,11 @@ void hb_gpu_free(struct hb_gpu *gpu)
 	if (!gpu)
 		return;
 	hb_core_free(gpu->core);
-	hb_gpu_free_doorbell(gpu);
 	hb_gpc_layout_cancel(gpu);
+	hb_gpu_free_boards(gpu);
 	hb_gpu_page_free(gpu->page, gpu->page_fd);
 	free(gpu->use);
+	free(gpu->fault);
 	hb_gpu_measures_free(gpu->measures);
 	free(gpu);
 }

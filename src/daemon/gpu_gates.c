@@ -17,6 +17,13 @@
 
 /* LP's kernels take milliseconds, and the shim reports their end within a few more. */
 #define DRAIN_LIMIT_NS HB_NS_PER_S
+/*
+ * Others wait at most this long for a tenant's work to end, whatever its page says; afterwards the work counts as a late launch.
+ * The time is halved each time that it was not enough, and grows again slowly.
+ */
+#define DRAIN_MOST_NS (2 * HB_NS_PER_S)
+#define DRAIN_LEAST_NS (HB_NS_PER_S / 8)
+#define DRAIN_GROWTH_NS (10 * HB_NS_PER_MS)
 
 static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu_index)
 {
@@ -25,9 +32,10 @@ static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32
 
 /* --- decisions of the core to the pages ------------------------------------------------- */
 
-static void set_gate(struct hb_gate *gate, const struct hb_tenant_state *state)
+/* Nobody waits for the work of a lost GPU. */
+static void set_gate(const struct hb_gpu *gpu, struct hb_gate *gate, const struct hb_tenant_state *state)
 {
-	if (hb_gate_set(gate, state->gate, state->depth))
+	if (hb_gate_set(gate, gpu->is_lost ? HB_GATE_OPEN : state->gate, state->depth))
 		syscall(SYS_futex, &gate->wake_word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
@@ -36,14 +44,14 @@ static void apply_gate(struct hb_gpu *gpu, struct hb_tenancy *tenancy)
 	struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
 	state->gate_changed = false;
 	state->draining = state->gate == HB_GATE_CLOSED;
-	state->draining_since_ns = hb_clock_now_ns();
+	state->closed_ns = state->draining_since_ns = hb_clock_now_ns();
 	state->waiting = false;
 	bool in_flight = false;
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
 		struct hb_gate *gate = gate_of(tenancy, slot, state->gpu_index);
-		set_gate(gate, state);
+		set_gate(gpu, gate, state);
 		in_flight |= hb_gate_in_flight(gate) > 0;
 	}
 	state->was_empty = !in_flight;
@@ -66,7 +74,7 @@ void hb_gpu_apply(struct hb_gpu *gpu)
 void hb_gpu_set_gate_of_process(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t slot)
 {
 	const struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
-	set_gate(gate_of(tenancy, slot, state->gpu_index), state);
+	set_gate(gpu, gate_of(tenancy, slot, state->gpu_index), state);
 }
 
 /* --- what the gates show ---------------------------------------------------------------- */
@@ -164,12 +172,33 @@ static void post_drained(struct hb_gpu *gpu, uint32_t index, int64_t now_ns)
 	hb_gpu_post_kind(gpu, now_ns, index, HB_EVENT_DRAINED);
 }
 
+static void check_endless_drain(struct hb_gpu *gpu, struct hb_tenancy *tenancy, bool drained, int64_t now_ns)
+{
+	struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
+	int64_t *most_ns = &gpu->drain_most_ns[tenancy->index];
+	if (!*most_ns)
+		*most_ns = DRAIN_MOST_NS;
+	if (drained) {
+		*most_ns = *most_ns < DRAIN_MOST_NS - DRAIN_GROWTH_NS ? *most_ns + DRAIN_GROWTH_NS : DRAIN_MOST_NS;
+		return;
+	}
+	if (now_ns - state->closed_ns < *most_ns)
+		return;
+	if (*most_ns == DRAIN_MOST_NS)
+		hb_log_info("tenant %u: its work has not ended %lld ms after its turn, so the others continue",
+			    tenancy->number, (long long)(*most_ns / HB_NS_PER_MS));
+	*most_ns = *most_ns / 2 > DRAIN_LEAST_NS ? *most_ns / 2 : DRAIN_LEAST_NS;
+	post_drained(gpu, tenancy->index, now_ns);
+}
+
 static void poll_tenant(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
 	struct gates_view view = read_gates(tenancy, state->gpu_index);
 	hb_gpu_measure_poll(gpu, tenancy->index, view.waiting, view.drained, now_ns);
 	post_work(gpu, tenancy, &view, now_ns);
+	if (state->draining)
+		check_endless_drain(gpu, tenancy, view.drained, now_ns);
 	if (state->draining && view.drained)
 		post_drained(gpu, tenancy->index, now_ns);
 	if (state->draining)

@@ -3,7 +3,7 @@
  * Chooses when to poll a GPU's gates; see gpu_poll.h. While LP tenants take
  * turns, the daemon must notice who waits, whose work has ended and who has
  * drained. Polling twenty tenants every HB_POLL_NS costs 1.5 % of a CPU core,
- * so the tenants' shims ring the doorbell (hb_gpu_page.doorbell). Polling remains
+ * so the tenants' shims ring their doorbells (hb_page_gpu.doorbell). Polling remains
  * for what no shim reports: that an idle holder of the turn has begun to launch
  * again, and everything about a tenant whose shim is too old to ring.
  */
@@ -52,20 +52,31 @@ static uint32_t choose_news(const struct hb_gpu *gpu)
 	return (view.waiting ? 0 : HB_NEWS_WAITING) | (view.waiting || view.draining ? HB_NEWS_ENDED : 0);
 }
 
-void hb_gpu_update_doorbell(struct hb_gpu *gpu)
+void hb_gpu_close_doorbell(struct hb_gpu *gpu, uint32_t index)
 {
-	if (takes_turns(gpu) && !gpu->doorbell)
-		gpu->doorbell = hb_doorbell_listener_new(gpu->page, gpu->daemon->called_fd);
-	uint32_t wanted = takes_turns(gpu) && gpu->doorbell ? choose_news(gpu) : 0;
-	gpu->poll_again = wanted & ~gpu->wanted_news;
-	gpu->wanted_news = wanted;
-	gpu->page->listening = wanted; /* written even if unchanged: tenants can overwrite the page */
+	hb_doorbell_listener_free(gpu->doorbells[index]);
+	gpu->doorbells[index] = NULL;
 }
 
-void hb_gpu_free_doorbell(struct hb_gpu *gpu)
+/* Each LP tenant has its own doorbell, so that no tenant can hide another's ring. */
+static void open_doorbells(struct hb_gpu *gpu)
 {
-	hb_doorbell_listener_free(gpu->doorbell);
-	gpu->doorbell = NULL;
+	for (uint32_t i = 0; i < gpu->tenants_end; i++) {
+		struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, i);
+		if (tenancy && hb_tenancy_is_low(tenancy) && !gpu->doorbells[i])
+			gpu->doorbells[i] = hb_doorbell_listener_new(
+				&tenancy->page->gpus[gpu->tenants[i].gpu_index].doorbell, gpu->daemon->called_fd);
+	}
+}
+
+void hb_gpu_update_doorbell(struct hb_gpu *gpu)
+{
+	uint32_t wanted = takes_turns(gpu) ? choose_news(gpu) : 0;
+	if (takes_turns(gpu))
+		open_doorbells(gpu);
+	gpu->poll_again = wanted & ~gpu->wanted_news;
+	gpu->wanted_news = wanted;
+	gpu->page->listening = wanted;
 }
 
 /* --- polling --------------------------------------------------------------------------------- */
@@ -74,10 +85,10 @@ void hb_gpu_free_doorbell(struct hb_gpu *gpu)
 static bool rings_doorbell(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 {
 	const struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
-	if (!gpu->doorbell || (state->draining && state->was_empty))
+	if (!gpu->doorbells[tenancy->index] || (state->draining && state->was_empty))
 		return false;
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
-		if (tenancy->members[slot].watch && !tenancy->page->processes[slot].rings)
+		if (tenancy->members[slot].watch && tenancy->page->processes[slot].rings != HB_PAGE_RINGS)
 			return false;
 	return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When a GPU's gates are polled, and what the shims of its tenants report by
- * ringing the doorbell of the GPU page instead.
+ * ringing their tenant's doorbell instead.
  */
 #ifndef HB_DAEMON_GPU_POLL_H
 #define HB_DAEMON_GPU_POLL_H
@@ -13,8 +13,9 @@
 
 /* When the GPU has to be served next; HB_TIME_NEVER = not before something happens. */
 int64_t hb_gpu_next_poll_ns(const struct hb_gpu *gpu, int64_t now_ns);
-/* Tells the shims, through the GPU page, what to report by the doorbell. Call it after serving the GPU or changing its tenants. */
+/* Tells the shims, through the GPU page, what to report by their doorbells. Call it after serving the GPU or changing its tenants. */
 void hb_gpu_update_doorbell(struct hb_gpu *gpu);
-void hb_gpu_free_doorbell(struct hb_gpu *gpu);
+/* Before the page of the tenant with this index is unmapped: ends the thread that listens to its doorbell. */
+void hb_gpu_close_doorbell(struct hb_gpu *gpu, uint32_t index);
 
 #endif

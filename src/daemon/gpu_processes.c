@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_events.h"
+#include "daemon/gpu_memory.h"
 #include "daemon/mps_server.h"
 #include "gpu/provider.h"
 
@@ -20,6 +22,8 @@
 #include <string.h>
 
 #define POLL_EVERY_NS (5 * HB_NS_PER_S)
+/* An answer that is not older than this serves an LP tenant that needs memory. */
+#define RECENT_NS (100 * HB_NS_PER_MS)
 
 struct hb_gpu_processes {
 	struct hb_daemon *daemon;
@@ -29,6 +33,7 @@ struct hb_gpu_processes {
 	uv_async_t ended; /* sent by the thread when the driver has answered */
 	bool is_polling, is_closing;
 	bool again;          /* a poll was requested during the present one, which may be too early for it */
+	int64_t asked_ns;    /* time of the question under way */
 	int64_t answered_ns; /* time of the last answer; 0 = none yet */
 	/* Owned by the thread while is_polling: the GPUs to ask about, and the answers. */
 	uint32_t n;
@@ -65,6 +70,7 @@ static void take_answers(uv_async_t *ended)
 	struct hb_gpu_processes *processes = ended->data;
 	uv_thread_join(&processes->thread);
 	processes->is_polling = false;
+	processes->daemon->driver_threads--;
 	if (processes->is_closing) {
 		hb_gpu_processes_free(processes);
 		return;
@@ -72,10 +78,14 @@ static void take_answers(uv_async_t *ended)
 	processes->answered_ns = hb_clock_now_ns();
 	for (uint32_t i = 0; i < processes->n; i++) {
 		struct hb_gpu *gpu = hb_gpu_find(processes->daemon, processes->uuids[i]);
+		if (gpu)
+			hb_gpu_note_answer(gpu, processes->answers[i].is_lost, processes->asked_ns);
 		if (gpu && !gpu->use)
 			gpu->use = malloc(sizeof *gpu->use);
-		if (gpu && gpu->use)
-			*gpu->use = processes->answers[i];
+		if (!gpu || !gpu->use)
+			continue;
+		*gpu->use = processes->answers[i];
+		hb_gpu_memory_end_sample(gpu, processes->answered_ns);
 	}
 	if (!processes->again || !start_thread(processes))
 		processes->answered(processes->daemon);
@@ -86,9 +96,13 @@ static bool start_thread(struct hb_gpu_processes *processes)
 	struct hb_daemon *daemon = processes->daemon;
 	processes->again = false;
 	processes->n = daemon->n_gpus;
-	for (uint32_t i = 0; i < processes->n; i++)
+	for (uint32_t i = 0; i < processes->n; i++) {
 		memcpy(processes->uuids[i], daemon->gpus[i]->uuid, HB_UUID_BYTES);
+		hb_gpu_memory_begin_sample(daemon->gpus[i]);
+	}
+	processes->asked_ns = hb_clock_now_ns();
 	processes->is_polling = uv_thread_create(&processes->thread, ask_driver, processes) == 0;
+	daemon->driver_threads += processes->is_polling;
 	return processes->is_polling;
 }
 
@@ -113,8 +127,17 @@ int hb_gpu_processes_new(struct hb_daemon *daemon, void (*answered)(struct hb_da
 
 bool hb_gpu_processes_poll(struct hb_gpu_processes *processes)
 {
+	if (!processes)
+		return false;
 	processes->again |= processes->is_polling;
 	return processes->is_polling || (processes->daemon->n_gpus && start_thread(processes));
+}
+
+bool hb_gpu_processes_poll_recent(struct hb_gpu_processes *processes, int64_t now_ns)
+{
+	if (processes->is_polling)
+		return true;
+	return now_ns - processes->answered_ns > RECENT_NS && hb_gpu_processes_poll(processes);
 }
 
 void hb_gpu_processes_tick(struct hb_gpu_processes *processes, int64_t now_ns)
@@ -133,21 +156,23 @@ uint64_t hb_gpu_process_bytes(const struct hb_gpu *gpu, pid_t pid)
 	return HB_GPU_BYTES_UNKNOWN;
 }
 
-static bool is_member(const struct hb_tenancy *tenancy, pid_t pid)
-{
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
-		if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid)
-			return true;
-	return false;
-}
-
 bool hb_gpu_process_is_covered(const struct hb_daemon *daemon, pid_t pid)
 {
 	if (pid == hb_mps_server_pid(daemon->mps))
 		return true;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
-		if (daemon->tenancies[i] && is_member(daemon->tenancies[i], pid))
+		if (daemon->tenancies[i] && hb_tenancy_has_process(daemon->tenancies[i], pid))
 			return true;
+	return false;
+}
+
+bool hb_gpu_process_is_low(const struct hb_daemon *daemon, pid_t pid)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		const struct hb_tenancy *tenancy = daemon->tenancies[i];
+		if (tenancy && hb_tenancy_is_low(tenancy) && hb_tenancy_has_process(tenancy, pid))
+			return true;
+	}
 	return false;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The processes on each GPU, as the driver reports them: asked every few
- * seconds while there are tenants, and for each status. Shows how much memory
- * contexts take beyond the tenants' allocations, and which processes use a GPU
- * without being tenants. No decision uses it.
+ * seconds while there are tenants, for each status, and when an LP tenant lacks
+ * memory. Shows how much memory contexts take beyond the tenants' allocations, and
+ * which processes use a GPU without being tenants. gpu_memory.c compares it with
+ * what tenants report.
  */
 #ifndef HB_DAEMON_GPU_PROCESSES_H
 #define HB_DAEMON_GPU_PROCESSES_H
@@ -19,11 +20,15 @@ void hb_gpu_processes_free(struct hb_gpu_processes *processes);
 void hb_gpu_processes_tick(struct hb_gpu_processes *processes, int64_t now_ns);
 /* Asks the driver about all GPUs; a question under way is asked again afterwards. True: `answered` will be called. */
 bool hb_gpu_processes_poll(struct hb_gpu_processes *processes);
+/* The same unless the last answer is recent. False: it is recent, or the driver cannot be asked. */
+bool hb_gpu_processes_poll_recent(struct hb_gpu_processes *processes, int64_t now_ns);
 
 /* GPU memory of this process in the driver's last answer; HB_GPU_BYTES_UNKNOWN. */
 uint64_t hb_gpu_process_bytes(const struct hb_gpu *gpu, pid_t pid);
 /* Whether this process belongs to a tenant or is the daemon's MPS server. */
 bool hb_gpu_process_is_covered(const struct hb_daemon *daemon, pid_t pid);
+/* Whether it belongs to an LP tenant. */
+bool hb_gpu_process_is_low(const struct hb_daemon *daemon, pid_t pid);
 /* Its name for people, printable ASCII. False: the process has ended. */
 bool hb_gpu_process_name(pid_t pid, char name[32]);
 

@@ -8,13 +8,16 @@
 
 #include "core/core.h"
 #include "daemon/tenant_record.h"
+#include "gpu/provider.h"
 
-#define HB_GPUS_MAX 32
+#define HB_GPUS_MAX 64
 
 struct hb_doorbell_listener;
 struct hb_gpc_search;
 struct hb_gpu_measures;
 struct hb_gpu_use;
+struct hb_spatial_beacon;
+struct hb_user;
 
 /* One tenant on one GPU: what the core decided for it, and what its processes' gates showed last. */
 struct hb_tenant_state {
@@ -31,6 +34,7 @@ struct hb_tenant_state {
 	bool draining;        /* the gate was closed, and `drained` was not posted yet */
 	bool was_empty;       /* nothing was in flight when the gate closed, so no process will ring the doorbell */
 	bool has_late_launch; /* work is on the GPU although the tenant had drained behind its closed gate */
+	int64_t closed_ns;    /* when the gate was closed last */
 	int64_t draining_since_ns;  /* when draining began, or when stopped processes were last looked for */
 	uint64_t polled_launches;   /* of all its processes, at the last poll */
 	int64_t polled_launched_ns; /* the last poll that saw a new launch; 0 = none */
@@ -39,6 +43,38 @@ struct hb_tenant_state {
 	int64_t launched_ns;          /* the last tick that saw a new launch */
 	uint64_t run_judged, run_met; /* requests counted for `engine: auto` so far (engine_runs.c) */
 };
+
+/* The memory that an LP tenant may use on one GPU (gpu_memory.c). */
+struct hb_memory_lease {
+	uint64_t bytes;            /* as written to the tenant page */
+	uint64_t reported_bytes;   /* what the tenant reports; read once, because it may change at any time */
+	int64_t granted_ns;        /* when the tenant last asked for more and got it */
+	int64_t refused_ns;        /* when it last asked for more and did not get it yet */
+	uint64_t refused_samples;  /* answers of the driver before the first of these questions */
+	uint64_t sampled_bytes;    /* what the tenant reported when the driver was last asked */
+	int64_t overstated_ns;     /* when it last reported more than the driver saw; 0 = never */
+	int64_t disbelieved_until; /* until then it counts only as far as the driver sees its memory */
+};
+
+/* The board of an HP process (gpu_boards.c); its place is that on the GPU page. */
+struct hb_gpu_board {
+	uint32_t number; /* 0 = the entry is unused */
+	uint32_t slot;
+	struct hb_tenancy *tenancy;
+	int fd;
+	const struct hb_spatial_beacon *beacon; /* written by the process at any time */
+};
+
+/* The last fault that the driver reported of a GPU. */
+struct hb_gpu_fault {
+	struct hb_gpu_event event;
+	int64_t at_ns, wall_s; /* when: the daemon's clock, and seconds since 1970 */
+	uint64_t count;        /* faults so far, with this one */
+	uint32_t tenant;       /* the number of the tenant whose process caused it; 0 = not known */
+	char user[64];         /* and its user */
+};
+
+struct hb_former_page;
 
 struct hb_gpu {
 	struct hb_daemon *daemon;
@@ -50,16 +86,27 @@ struct hb_gpu {
 	struct hb_gpu_page *page;
 	int page_fd;
 	struct hb_tenant_state tenants[HB_TENANCIES_MAX]; /* by index of hb_daemon.tenancies */
+	int64_t drain_most_ns[HB_TENANCIES_MAX];          /* by the same index (gpu_gates.c); 0 = as at first */
 	uint32_t tenants_end;                             /* no tenant at this index or above uses the GPU */
 	uint32_t n_high, n_low;
-	bool repair_low;                       /* the sum of LP's memory on the GPU page has to be counted again */
-	struct hb_gpc_search *gpc_search;      /* the running search for GPCs (gpc_layout.c); NULL = none */
-	bool gpc_search_done;                  /* the search was started, or could not be started */
-	struct hb_doorbell_listener *doorbell; /* NULL = not needed so far, or the thread could not be made */
-	uint32_t wanted_news;                  /* the news that the GPU page asks shims to report: enum hb_gpu_news */
-	bool poll_again;                       /* news may have occurred just before the page asked for them */
-	int64_t run_tick_ns;                   /* the last tick of engine_runs.c; 0 = none yet */
-	struct hb_gpu_use *use;                /* what the driver last said of the GPU; NULL = nothing yet */
+	struct hb_memory_lease leases[HB_TENANCIES_MAX]; /* by index of hb_daemon.tenancies */
+	struct hb_gpu_board boards[HB_PAGE_BOARDS];
+	uint32_t last_board;              /* number of the board that was listed last */
+	uint64_t samples;                 /* answers of the driver about processes so far */
+	bool memory_changed;              /* the leases have to be computed again before the next tick */
+	struct hb_gpc_search *gpc_search; /* the running search for GPCs (gpc_layout.c); NULL = none */
+	bool gpc_search_done;             /* the search was started, or could not be started */
+	/* By index of hb_daemon.tenancies; NULL = not needed so far, or the thread could not be made. */
+	struct hb_doorbell_listener *doorbells[HB_TENANCIES_MAX];
+	/* By index of hb_daemon.tenancies; NULL = no process of the tenant needs one. */
+	struct hb_former_page *former[HB_TENANCIES_MAX];
+	uint32_t wanted_news;       /* the news that the GPU page asks shims to report: enum hb_gpu_news */
+	bool poll_again;            /* news may have occurred just before the page asked for them */
+	struct hb_gpu_fault *fault; /* NULL = none */
+	bool is_lost;           /* the GPU does not answer the driver: its gates are open, and it gets no new tenants */
+	struct hb_user *user;   /* is charged for a GPU that the driver does not list; NULL = nobody */
+	int64_t run_tick_ns;    /* the last tick of engine_runs.c; 0 = none yet */
+	struct hb_gpu_use *use; /* what the driver last said of the GPU; NULL = nothing yet */
 	struct hb_gpu_measures *measures;
 };
 

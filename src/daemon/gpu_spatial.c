@@ -5,12 +5,6 @@
 #include "base/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/gpc_layout.h"
-#include "decide/spatial.h"
-
-static struct hb_spatial_board *board_of(struct hb_gpu *gpu)
-{
-	return (struct hb_spatial_board *)gpu->page->board;
-}
 
 void hb_gpu_configure_spatial(struct hb_gpu *gpu)
 {
@@ -22,31 +16,11 @@ void hb_gpu_configure_spatial(struct hb_gpu *gpu)
 		hb_gpc_layout_find(gpu);
 }
 
-static void set_allowance(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint32_t allowance_ppm)
-{
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
-		if (!tenancy->members[slot].watch)
-			continue;
-		for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++) {
-			struct hb_spatial_beacon *beacon = &board_of(gpu)->beacons[i];
-			if (beacon->owner == (uint32_t)tenancy->members[slot].pid)
-				beacon->allowance_ppm = allowance_ppm;
-		}
-	}
-}
-
 void hb_gpu_publish_allowances(struct hb_gpu *gpu)
 {
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX && gpu->engine == HB_ENGINE_SPATIAL; i++) {
+	for (uint32_t i = 0; i < gpu->tenants_end && gpu->engine == HB_ENGINE_SPATIAL; i++) {
 		const struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, i);
 		if (tenancy && hb_tenancy_is_high(tenancy))
-			set_allowance(gpu, tenancy, gpu->tenants[i].allowance_ppm);
+			tenancy->page->gpus[gpu->tenants[i].gpu_index].allowance_ppm = gpu->tenants[i].allowance_ppm;
 	}
-}
-
-void hb_gpu_clear_process(struct hb_gpu *gpu, pid_t pid)
-{
-	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
-		if (board_of(gpu)->beacons[i].owner == (uint32_t)pid)
-			hb_spatial_leave(&board_of(gpu)->beacons[i]);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's part of the spatial engine: writes the settings and each HP
- * tenant's allowance to the GPU page, and clears the records of processes that
- * have ended. The processes do everything else themselves (decide/spatial.h).
+ * The daemon's part of the spatial engine: writes the settings to the GPU page and
+ * each HP tenant's allowance to its tenant page. gpu_boards.c lists the boards; the
+ * processes do everything else themselves (decide/spatial.h).
  */
 #ifndef HB_DAEMON_GPU_SPATIAL_H
 #define HB_DAEMON_GPU_SPATIAL_H
@@ -13,7 +13,5 @@
 void hb_gpu_configure_spatial(struct hb_gpu *gpu);
 /* Every HB_TICK_MS: writes the delay that LP may cause the requests of each HP tenant. */
 void hb_gpu_publish_allowances(struct hb_gpu *gpu);
-/* A process has ended: clears its record on the board, which LP's processes read. */
-void hb_gpu_clear_process(struct hb_gpu *gpu, pid_t pid);
 
 #endif

@@ -7,12 +7,16 @@
 #include "base/http_address.h"
 #include "base/log.h"
 #include "daemon/daemon_loop.h"
+#include "daemon/end_processes.h"
+#include "daemon/log_writer.h"
 #include "daemon/service_notify.h"
+#include "daemon/user_places.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <malloc.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,15 +249,23 @@ static void open_standard_fds(void)
 		close(fd);
 }
 
-/* The daemon needs a descriptor for each process and two for each tenant; many systems allow only 1024 at first. */
+/* Many systems allow only 1024 descriptors at first. */
 static void raise_descriptors(void)
 {
 	struct rlimit limit;
-	const rlim_t wanted = HB_TENANCIES_MAX * (HB_PAGE_PROCESSES + 2) + HB_CONNECTIONS_MAX + 256;
+	const rlim_t wanted = HB_DESCRIPTORS_MAX;
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
 		return;
 	limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
 	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* The C library loads the sources of user names with the first lookup, and crashes if memory runs out just then. */
+static void load_user_names(void)
+{
+	struct passwd entry, *found;
+	char buffer[4096];
+	getpwuid_r(0, &entry, buffer, sizeof buffer, &found);
 }
 
 int main(int argc, char **argv)
@@ -264,6 +276,10 @@ int main(int argc, char **argv)
 	/* A core's tables are large and mostly unused: malloc() maps them, so unused pages cost nothing and freed ones return. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 18);
 	open_standard_fds();
+	/* What the program that started the daemon left open must not reach the programs that the daemon starts. */
+	close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+	if (argc == 2 && strcmp(argv[1], HB_END_PROCESSES_OPTION) == 0)
+		return hb_end_processes_main();
 	hb_service_init();
 	int status = read_command_line(argc, argv, &line);
 	if (status >= 0)
@@ -288,9 +304,14 @@ int main(int argc, char **argv)
 		return status;
 	signal(SIGPIPE, SIG_IGN);
 	raise_descriptors();
+	load_user_names();
 	if (options->ready_fd >= 0)
 		log_to_file(options);
+	int started = hb_log_writer_start();
+	if (started < 0)
+		hb_log_warning("the log has no thread of its own: %s", strerror(-started));
 	int result = hb_daemon_run(options, &error);
+	hb_log_writer_stop();
 	if (result == 0)
 		return 0;
 	if (options->ready_fd >= 0 && write(options->ready_fd, error.text, strlen(error.text)) > 0)

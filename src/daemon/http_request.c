@@ -84,14 +84,8 @@ static int read_host(struct http_span value, struct hb_http_request *request)
 	}
 	while (value.n && (value.at[value.n - 1] == ' ' || value.at[value.n - 1] == '\t'))
 		value.n--;
-	const char *bracket = memchr(value.at, ']', value.n);
-	const char *from = bracket ? bracket : value.at;
-	const char *colon = memchr(from, ':', value.n - (size_t)(from - value.at));
-	size_t n = colon ? (size_t)(colon - value.at) : value.n;
-	if (n >= sizeof request->host || request->host[0] || !is_printable((struct http_span){value.at, n}))
+	if (request->host[0] || !hb_http_host_read(value.at, value.n, request->host))
 		return 400;
-	memcpy(request->host, value.at, n);
-	request->host[n] = '\0';
 	return 0;
 }
 
@@ -124,13 +118,6 @@ int hb_http_request_read(const char *text, size_t n, struct hb_http_request *req
 	if (status == 0)
 		*request = found;
 	return status;
-}
-
-bool hb_http_host_is_loopback(const char *host)
-{
-	if (strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0)
-		return true;
-	return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == strlen(host);
 }
 
 const char *hb_http_reason(int status)

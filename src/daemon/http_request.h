@@ -7,12 +7,13 @@
 #ifndef HB_DAEMON_HTTP_REQUEST_H
 #define HB_DAEMON_HTTP_REQUEST_H
 
+#include "base/http_host.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
 #define HB_HTTP_HEAD_MAX 8192 /* request line and headers together; a longer head is refused */
 #define HB_HTTP_PATH_MAX 128
-#define HB_HTTP_HOST_MAX 128
 
 struct hb_http_request {
 	char path[HB_HTTP_PATH_MAX]; /* without query; printable ASCII */
@@ -26,12 +27,6 @@ struct hb_http_request {
  * refuse the request (400, 405, 414, 431, 505).
  */
 int hb_http_request_read(const char *text, size_t n, struct hb_http_request *request);
-
-/*
- * Whether the Host header names a loopback address. Other requests are refused: a web site whose name resolves to
- * 127.0.0.1 could otherwise read the answers through the user's browser.
- */
-bool hb_http_host_is_loopback(const char *host);
 
 /* The text of a status: "OK", "Not Found" and so on. */
 const char *hb_http_reason(int status);

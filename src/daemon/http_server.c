@@ -20,6 +20,7 @@ struct http_connection {
 	uv_shutdown_t shutdown;
 	int64_t since_ns;
 	bool answered, closing;
+	bool waiting; /* for the handler to make an answer */
 	size_t used;
 	char head[HB_HTTP_HEAD_MAX]; /* head of the request, then of the answer */
 	struct hb_http_answer answer;
@@ -58,7 +59,7 @@ static void read_address(struct hb_http *http)
 static void free_connection(uv_handle_t *handle)
 {
 	struct http_connection *connection = handle->data;
-	free(connection->answer.body);
+	hb_shared_text_drop(connection->answer.body);
 	free(connection);
 }
 
@@ -92,7 +93,7 @@ static void send_answer(struct http_connection *connection, int status, bool wit
 {
 	struct hb_http_answer *answer = &connection->answer;
 	const char *reason = hb_http_reason(status);
-	size_t length = answer->body ? answer->body_length : strlen(reason) + 1;
+	size_t length = answer->body ? answer->body->length : strlen(reason) + 1;
 	uv_buf_t parts[3];
 	unsigned n_parts = 1;
 	connection->answered = true;
@@ -105,7 +106,7 @@ static void send_answer(struct http_connection *connection, int status, bool wit
 			    status == 405 ? "Allow: GET, HEAD\r\n" : "");
 	parts[0] = uv_buf_init(connection->head, (unsigned)head);
 	if (with_body && answer->body) {
-		parts[n_parts++] = uv_buf_init(answer->body, (unsigned)length);
+		parts[n_parts++] = uv_buf_init(answer->body->text, (unsigned)length);
 	} else if (with_body) {
 		parts[n_parts++] = uv_buf_init((char *)reason, (unsigned)strlen(reason));
 		parts[n_parts++] = uv_buf_init((char *)"\n", 1);
@@ -130,7 +131,9 @@ static void serve_request(struct http_connection *connection)
 	}
 	connection->answer = (struct hb_http_answer){.status = 200};
 	http->handler(http->argument, request.path, &connection->answer);
-	send_answer(connection, connection->answer.status, !request.head);
+	connection->waiting = connection->answer.status == 0;
+	if (!connection->waiting)
+		send_answer(connection, connection->answer.status, !request.head);
 }
 
 static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *room)
@@ -256,6 +259,9 @@ const char *hb_http_address(const struct hb_http *http)
 
 void hb_http_tick(struct hb_http *http, int64_t now_ns)
 {
+	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
+		if (http->connections[i] && http->connections[i]->waiting)
+			serve_request(http->connections[i]);
 	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
 		if (http->connections[i] && now_ns - http->connections[i]->since_ns > HB_HTTP_LIMIT_NS)
 			drop_connection(http->connections[i]);

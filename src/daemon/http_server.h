@@ -9,6 +9,7 @@
 #define HB_DAEMON_HTTP_SERVER_H
 
 #include "base/http_address.h"
+#include "daemon/shared_text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,10 +20,9 @@
 #define HB_HTTP_ADDRESS_MAX 80
 
 struct hb_http_answer {
-	int status;         /* 200 unless the handler changes it */
-	const char *type;   /* Content-Type */
-	char *body;         /* from malloc, freed by the server; NULL = the text of the status */
-	size_t body_length; /* of body */
+	int status;       /* 200 unless the handler changes it; 0 = the handler is called again in the next tick */
+	const char *type; /* Content-Type */
+	struct hb_shared_text *body; /* the server drops it; NULL = the text of the status */
 };
 
 /* Fills the answer to a request for `path`. Called in the loop; must not block. */
@@ -36,7 +36,7 @@ int hb_http_new(uv_loop_t *loop, const struct sockaddr_storage *address, hb_http
 void hb_http_free(struct hb_http *http);
 /* The address and port on which the server listens. */
 const char *hb_http_address(const struct hb_http *http);
-/* Closes connections that are over their time limit. Call it about once a second. */
+/* Calls the handler again for requests that wait, and closes connections that are over their time limit. Call it often. */
 void hb_http_tick(struct hb_http *http, int64_t now_ns);
 
 #endif

@@ -16,10 +16,12 @@
 #include "base/uuid.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_events.h"
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/mps_server.h"
 #include "daemon/status_tenant.h"
+#include "daemon/status_users.h"
 #include "gpu/provider.h"
 
 #include <jansson.h>
@@ -36,6 +38,7 @@ struct metrics_scene {
 	struct hb_daemon *daemon;
 	int64_t now_ns;
 	const char *name; /* of the metric being written */
+	const struct hb_user *user;
 	const struct hb_gpu *gpu;
 	struct hb_tenancy *tenancy;
 	uint32_t gpu_index; /* of the GPU on the tenant page */
@@ -132,6 +135,44 @@ static void mps_state(struct metrics_scene *scene)
 			      strcmp(states[i], now) == 0);
 }
 
+/* --- users ---------------------------------------------------------------------------------- */
+
+static void write_places(struct metrics_scene *scene, const uint64_t values[HB_N_PLACES])
+{
+	char labels[LABELS_MAX];
+	for (int i = 0; i < HB_N_PLACES; i++)
+		hb_prom_count(scene->out, scene->name,
+			      add_own_label(scene, "place", hb_place_key((enum hb_place_kind)i), labels), values[i]);
+}
+
+static void user_held(struct metrics_scene *scene)
+{
+	uint64_t held[HB_N_PLACES];
+	for (size_t i = 0; i < HB_N_PLACES; i++)
+		held[i] = scene->user->held[i];
+	write_places(scene, held);
+}
+
+static void user_refused(struct metrics_scene *scene)
+{
+	write_places(scene, scene->user->refused);
+}
+
+static void user_requests(struct metrics_scene *scene)
+{
+	write_count(scene, scene->user->requests);
+}
+
+static void user_loop(struct metrics_scene *scene)
+{
+	write_seconds(scene, scene->user->loop_ns);
+}
+
+static void user_log(struct metrics_scene *scene)
+{
+	write_count(scene, scene->user->log_suppressed);
+}
+
 /* --- GPUs ---------------------------------------------------------------------------------- */
 
 static void gpu_info(struct metrics_scene *scene)
@@ -208,6 +249,24 @@ static void gpu_known(struct metrics_scene *scene)
 static void gpu_ejected(struct metrics_scene *scene)
 {
 	write_count(scene, hb_core_ejection(scene->gpu->core)->reason != HB_EJECT_NONE);
+}
+
+static void gpu_lost(struct metrics_scene *scene)
+{
+	write_count(scene, scene->gpu->is_lost);
+}
+
+static void gpu_faults(struct metrics_scene *scene)
+{
+	const struct hb_gpu_fault *fault = hb_gpu_last_event(scene->gpu);
+	write_count(scene, fault ? fault->count : 0);
+}
+
+static void gpu_last_xid(struct metrics_scene *scene)
+{
+	const struct hb_gpu_fault *fault = hb_gpu_last_event(scene->gpu);
+	if (fault && fault->event.kind == HB_GPU_EVENT_XID)
+		write_count(scene, fault->event.xid);
 }
 
 static void gpu_preemption(struct metrics_scene *scene)
@@ -356,6 +415,19 @@ static void walk_daemon(struct metrics_scene *scene, writer_fn *write)
 	write(scene);
 }
 
+static void walk_users(struct metrics_scene *scene, writer_fn *write)
+{
+	for (size_t i = 0; i < HB_USERS_MAX; i++) {
+		scene->user = &scene->daemon->users.users[i];
+		if (!hb_status_shows_user(scene->user))
+			continue;
+		scene->labels[0] = '\0';
+		add_label(scene->labels, "user", scene->user->name);
+		add_label(scene->labels, "Hostname", scene->host);
+		write(scene);
+	}
+}
+
 static void walk_gpus(struct metrics_scene *scene, writer_fn *write)
 {
 	for (uint32_t i = 0; i < scene->daemon->n_gpus; i++) {
@@ -408,6 +480,7 @@ static const struct {
 	enum hb_prom_type type;
 } families[] = {
 #define walk_DAEMON walk_daemon
+#define walk_USER walk_users
 #define walk_GPU walk_gpus
 #define walk_TENANT walk_tenants
 #define walk_USE walk_uses

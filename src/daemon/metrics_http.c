@@ -16,21 +16,54 @@
 
 #define TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
+/* A page whose text is made for all who ask for it between two ticks. */
+enum made_page { MADE_METRICS, MADE_STATUS, N_MADE_PAGES };
+
 struct hb_metrics {
 	struct hb_http *http; /* NULL = the server could not be started */
+	struct hb_loop_share share;
+	bool in_tick;                              /* requests that had to wait are served now */
+	struct hb_shared_text *made[N_MADE_PAGES]; /* for them; NULL = not made yet */
 };
 
-static void set_answer(struct hb_http_answer *answer, const char *type, char *text, size_t length)
+static void set_answer(struct hb_http_answer *answer, const char *type, struct hb_shared_text *body)
 {
-	*answer = (struct hb_http_answer){
-		.status = text ? 200 : 503, .type = type, .body = text, .body_length = length};
+	*answer = (struct hb_http_answer){.status = body ? 200 : 503, .type = type, .body = body};
+}
+
+static void set_constant(struct hb_http_answer *answer, const char *type, const char *text)
+{
+	set_answer(answer, type, hb_shared_text_new(strdup(text), strlen(text)));
+}
+
+typedef char *make_text_fn(struct hb_daemon *daemon, int64_t now_ns, size_t *length);
+
+/* Sends the page that was made in this tick. If there is none, makes it, or lets the request wait until it may be made. */
+static void serve_made(struct hb_daemon *daemon, enum made_page page, make_text_fn *make_text, const char *type,
+		       struct hb_http_answer *answer)
+{
+	struct hb_metrics *metrics = daemon->metrics;
+	int64_t begin_ns = hb_clock_now_ns();
+	size_t length = 0;
+	if (metrics->in_tick && metrics->made[page]) {
+		set_answer(answer, type, hb_shared_text_use(metrics->made[page]));
+		return;
+	}
+	if (begin_ns < metrics->share.next_ns) {
+		answer->status = 0;
+		return;
+	}
+	char *text = make_text(daemon, begin_ns, &length);
+	struct hb_shared_text *made = hb_shared_text_new(text, length);
+	if (metrics->in_tick && made)
+		metrics->made[page] = hb_shared_text_use(made);
+	set_answer(answer, type, made);
+	hb_loop_share_spend(&metrics->share, begin_ns, hb_clock_now_ns());
 }
 
 static void serve_metrics(struct hb_daemon *daemon, struct hb_http_answer *answer)
 {
-	size_t length = 0;
-	char *text = hb_metrics_text(daemon, hb_clock_now_ns(), &length);
-	set_answer(answer, TEXT_TYPE, text, length);
+	serve_made(daemon, MADE_METRICS, hb_metrics_text, TEXT_TYPE, answer);
 }
 
 /* Shortens "/usr/bin/python serve.py --token ..." to "python": every user of the machine can read these pages. */
@@ -46,9 +79,9 @@ static void shorten_command(json_t *object, const char *key)
 	json_object_set_new(object, key, program_json(command ? command : ""));
 }
 
-static void serve_status(struct hb_daemon *daemon, struct hb_http_answer *answer)
+static char *make_status(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
 {
-	json_t *root = hb_status_json(daemon, hb_clock_now_ns()), *entry;
+	json_t *root = hb_status_json(daemon, now_ns), *entry;
 	size_t i;
 	json_array_foreach(json_object_get(root, "tenants"), i, entry)
 	{
@@ -62,19 +95,23 @@ static void serve_status(struct hb_daemon *daemon, struct hb_http_answer *answer
 	}
 	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
-	set_answer(answer, "application/json", text, text ? strlen(text) : 0);
+	*length = text ? strlen(text) : 0;
+	return text;
+}
+
+static void serve_status(struct hb_daemon *daemon, struct hb_http_answer *answer)
+{
+	serve_made(daemon, MADE_STATUS, make_status, "application/json", answer);
 }
 
 static void serve_page(struct hb_daemon *daemon, struct hb_http_answer *answer)
 {
-	char *text = strdup(live_html);
-	set_answer(answer, "text/html; charset=utf-8", text, text ? strlen(text) : 0);
+	set_constant(answer, "text/html; charset=utf-8", live_html);
 }
 
 static void serve_health(struct hb_daemon *daemon, struct hb_http_answer *answer)
 {
-	char *text = strdup("ok\n");
-	set_answer(answer, "text/plain; charset=utf-8", text, text ? strlen(text) : 0);
+	set_constant(answer, "text/plain; charset=utf-8", "ok\n");
 }
 
 static const struct {
@@ -137,6 +174,14 @@ void hb_metrics_free(struct hb_daemon *daemon)
 
 void hb_metrics_tick(struct hb_daemon *daemon, int64_t now_ns)
 {
-	if (daemon->metrics && daemon->metrics->http)
-		hb_http_tick(daemon->metrics->http, now_ns);
+	struct hb_metrics *metrics = daemon->metrics;
+	if (!metrics || !metrics->http)
+		return;
+	metrics->in_tick = true;
+	hb_http_tick(metrics->http, now_ns);
+	metrics->in_tick = false;
+	for (size_t i = 0; i < N_MADE_PAGES; i++) {
+		hb_shared_text_drop(metrics->made[i]);
+		metrics->made[i] = NULL;
+	}
 }

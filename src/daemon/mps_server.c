@@ -4,8 +4,10 @@
 
 #include "base/install_path.h"
 #include "base/log.h"
+#include "daemon/access_list.h"
 #include "daemon/command.h"
 #include "daemon/daemon.h"
+#include "daemon/tenancy.h"
 #include "gpu/provider.h"
 #include "protocol/tenant_options_env.h"
 
@@ -161,6 +163,46 @@ static bool count_step(struct hb_mps *mps)
 	return false;
 }
 
+/* --- commands of other parts --- */
+
+struct mps_call {
+	struct hb_mps *mps;
+	char input[64];
+	void (*done)(void *argument);
+	void *argument;
+};
+
+static void call_ended(void *argument, const struct hb_command_result *result)
+{
+	struct mps_call *call = argument;
+	if (result->status != 0 || result->output[0])
+		hb_log_info("MPS control program: %.*s: %.200s", (int)strcspn(call->input, "\n"), call->input,
+			    result->output[0] ? result->output : "failed");
+	call->done(call->argument);
+	count_step(call->mps);
+	free(call);
+}
+
+int hb_mps_call(struct hb_mps *mps, const char *command, uint64_t limit_ms, void (*done)(void *argument),
+		void *argument)
+{
+	char *arguments[] = {mps->program, NULL};
+	struct mps_call *call = calloc(1, sizeof *call);
+	char **environment = make_environment(mps);
+	int result = call && environment ? 0 : -ENOMEM;
+	if (result == 0) {
+		*call = (struct mps_call){.mps = mps, .done = done, .argument = argument};
+		snprintf(call->input, sizeof call->input, "%s", command);
+		result = hb_command_run(&mps->daemon->loop, arguments, environment, call->input, limit_ms, call_ended,
+					call);
+	}
+	free_environment(environment);
+	mps->steps += result == 0;
+	if (result < 0)
+		free(call);
+	return result;
+}
+
 static void fail_step(struct hb_mps *mps, const char *step, int result)
 {
 	char why[160];
@@ -272,10 +314,25 @@ void hb_mps_find_old_server(struct hb_mps *mps)
 
 /* --- for the daemon ---------------------------------------------------------------------- */
 
-/* In system mode users must reach the server's pipes, whatever the umask and the mode of an existing folder. */
+/*
+ * Any user who reaches the control program's pipe can ask for a server of his own, for which all others would then have
+ * to wait. So nobody may enter the folder but the user whose programs the server serves.
+ */
+static int admit_user(const struct hb_mps *mps, const char *folder)
+{
+	if (!mps->daemon->options.system_mode || mps->uid == geteuid())
+		return 0;
+	int result = hb_access_list_set(folder, 0700, mps->uid, 5);
+	if (result != -EOPNOTSUPP)
+		return result;
+	hb_log_warning("%s is on a file system without access control lists: every user can enter it", folder);
+	return chmod(folder, 0755) < 0 ? -errno : 0;
+}
+
+/* Whatever the umask and the mode of an existing folder. */
 static int make_folder(const struct hb_mps *mps, const char *path)
 {
-	mode_t mode = mps->daemon->options.system_mode ? 0755 : 0700;
+	const mode_t mode = 0700;
 	struct stat found;
 	char own[32];
 	if (mkdir(path, mode) < 0 && errno != EEXIST)
@@ -290,15 +347,41 @@ static int make_folder(const struct hb_mps *mps, const char *path)
 		result = -EPERM;
 	if (result == 0 && (found.st_mode & 07777) != mode && chmod(own, mode) < 0)
 		result = -errno;
+	if (result == 0)
+		result = admit_user(mps, own);
 	close(fd);
 	return result;
+}
+
+/* The server runs as its user, whose groups it may lack, and its shim has to reach the daemon. */
+static void admit_server(const struct hb_mps *mps)
+{
+	const struct hb_daemon_options *options = &mps->daemon->options;
+	if (!options->system_mode || mps->uid == geteuid())
+		return;
+	int result = hb_access_list_set(options->socket, 0660, mps->uid, 6);
+	if (result < 0)
+		hb_log_info("%s: no access for the MPS server of user %u: %s", options->socket, (unsigned)mps->uid,
+			    strerror(-result));
+}
+
+/* The user of the running server; it may have been started by an earlier daemon. */
+static uid_t server_user(const struct hb_mps *mps)
+{
+	const struct hb_tenancy *server = hb_tenancy_find(mps->daemon, mps->token);
+	return server ? server->peer.uid : mps->uid;
 }
 
 void hb_mps_start(struct hb_mps *mps, uid_t uid)
 {
 	const char *why = "";
-	if (mps->state == HB_MPS_STOPPING)
+	/* The server of another user, none of whose programs is left: the caller has checked that. */
+	if (mps->state == HB_MPS_READY && server_user(mps) != uid)
+		hb_mps_stop(mps);
+	if (mps->state == HB_MPS_STOPPING) {
 		mps->again = true;
+		mps->uid = uid;
+	}
 	if (mps->state != HB_MPS_IDLE && mps->state != HB_MPS_FAILED)
 		return;
 	if (hb_provider_of(mps->daemon->options.simulated)->mps_control(mps->program, sizeof mps->program, &why) < 0) {
@@ -309,11 +392,19 @@ void hb_mps_start(struct hb_mps *mps, uid_t uid)
 	int result = make_folder(mps, mps->pipe_dir);
 	if (result == 0)
 		result = make_folder(mps, mps->log_dir);
+	if (result == 0)
+		admit_server(mps);
 	set_state(mps, HB_MPS_STARTING, "");
 	if (result == 0)
 		result = run_step(mps, "-d", NULL, control_started);
 	if (result < 0)
 		fail_step(mps, mps->pipe_dir, result);
+}
+
+bool hb_mps_starts_for_other(const struct hb_mps *mps, uid_t uid)
+{
+	bool starts = mps->state == HB_MPS_STARTING || (mps->state == HB_MPS_STOPPING && mps->again);
+	return starts && mps->uid != uid;
 }
 
 static void server_stopped(void *argument, const struct hb_command_result *result)
@@ -322,10 +413,14 @@ static void server_stopped(void *argument, const struct hb_command_result *resul
 	if (!count_step(mps))
 		return;
 	mps->ours = false;
-	set_state(mps, HB_MPS_IDLE, "");
-	if (mps->again)
-		hb_mps_start(mps, mps->uid);
+	if (!mps->again) {
+		set_state(mps, HB_MPS_IDLE, "");
+		return;
+	}
+	/* Without an event in between: programs wait for the next server. */
 	mps->again = false;
+	mps->state = HB_MPS_IDLE;
+	hb_mps_start(mps, mps->uid);
 }
 
 void hb_mps_stop(struct hb_mps *mps)

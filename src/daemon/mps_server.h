@@ -45,8 +45,10 @@ const char *hb_mps_state_text(const struct hb_mps *mps);
 /* Why the server is off or failed, "" otherwise. */
 const char *hb_mps_why(const struct hb_mps *mps);
 const char *hb_mps_pipe_dir(const struct hb_mps *mps);
-/* Starts the server for this user's programs, unless it runs. */
+/* Starts the server for this user's programs, unless it runs. If it serves another user, none of his programs may be left. */
 void hb_mps_start(struct hb_mps *mps, uid_t uid);
+/* Whether the server is starting, or will start, for programs of another user. */
+bool hb_mps_starts_for_other(const struct hb_mps *mps, uid_t uid);
 /* Stops the server if this daemon started it, or took it over. */
 void hb_mps_stop(struct hb_mps *mps);
 /* Call it when the daemon starts: looks for a server that an earlier daemon left. */
@@ -56,6 +58,12 @@ void hb_mps_server_registered(struct hb_mps *mps);
 void hb_mps_server_ended(struct hb_mps *mps);
 /* The token by which the server's shim registers. */
 const unsigned char *hb_mps_token(const struct hb_mps *mps);
+/*
+ * Gives the control program a command that ends with a newline and may take this long. `done` is called in the event
+ * loop, also while the daemon ends. 0, or negative errno (then `done` is not called).
+ */
+int hb_mps_call(struct hb_mps *mps, const char *command, uint64_t limit_ms, void (*done)(void *argument),
+		void *argument);
 /* The server's process as the control program named it; 0 = not known. */
 pid_t hb_mps_server_pid(const struct hb_mps *mps);
 

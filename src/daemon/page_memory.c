@@ -13,20 +13,24 @@
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+/* After the daemon's own mapping: no other process can map the page writable, or write to it in another way. */
+#define GPU_PAGE_SEALS (SEALS | F_SEAL_FUTURE_WRITE)
 
 _Static_assert(sizeof(struct hb_gate) <= HB_PAGE_GATE_BYTES, "a gate fits its place on the page");
 
 /* Makes a sealed memfd of `room` bytes and maps the first `size` of them. */
-static int make_memfd(const char *name, size_t size, size_t room, void **memory, int *fd)
+static int make_memfd(const char *name, int seals, size_t size, size_t room, void **memory, int *fd)
 {
 	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (made < 0)
 		return -errno;
 	void *mapped = MAP_FAILED;
-	if (ftruncate(made, (off_t)room) == 0 && fcntl(made, F_ADD_SEALS, SEALS) == 0)
+	if (ftruncate(made, (off_t)room) == 0)
 		mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
-	if (mapped == MAP_FAILED) {
+	if (mapped == MAP_FAILED || fcntl(made, F_ADD_SEALS, seals) < 0) {
 		int result = -errno;
+		if (mapped != MAP_FAILED)
+			munmap(mapped, size);
 		close(made);
 		return result;
 	}
@@ -38,7 +42,7 @@ static int make_memfd(const char *name, size_t size, size_t room, void **memory,
 int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
 {
 	void *memory;
-	int result = make_memfd(HB_PAGE_FILE, sizeof **page, sizeof **page + HB_TRACE_BYTES, &memory, fd);
+	int result = make_memfd(HB_PAGE_FILE, SEALS, sizeof **page, sizeof **page + HB_TRACE_BYTES, &memory, fd);
 	if (result < 0)
 		return result;
 	*page = memory;
@@ -49,10 +53,10 @@ int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
 	return 0;
 }
 
-int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
+static int make_gpu_page(const unsigned char uuid[16], int seals, struct hb_gpu_page **page, int *fd)
 {
 	void *memory;
-	int result = make_memfd("hb-gpu", sizeof **page, sizeof **page, &memory, fd);
+	int result = make_memfd("hb-gpu", seals, sizeof **page, sizeof **page, &memory, fd);
 	if (result < 0)
 		return result;
 	*page = memory;
@@ -63,11 +67,26 @@ int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int
 	return 0;
 }
 
+int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
+{
+	return make_gpu_page(uuid, GPU_PAGE_SEALS, page, fd);
+}
+
+int hb_former_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
+{
+	return make_gpu_page(uuid, SEALS, page, fd);
+}
+
+bool hb_page_is_sealed(int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && (seals & SEALS) == SEALS;
+}
+
 int hb_page_adopt(int fd, struct hb_page **page)
 {
 	struct stat found;
-	int seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || (seals & SEALS) != SEALS)
+	if (!hb_page_is_sealed(fd))
 		return -EPROTO;
 	if (fstat(fd, &found) < 0 || !hb_page_size_is_known((size_t)found.st_size))
 		return -EPROTO;

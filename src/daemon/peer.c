@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,16 +61,6 @@ void hb_peer_unit(const char *cgroup, char *unit, size_t size)
 	}
 }
 
-static void read_user(struct hb_peer *peer)
-{
-	char buffer[4096];
-	struct passwd entry, *found = NULL;
-	if (getpwuid_r(peer->uid, &entry, buffer, sizeof buffer, &found) == 0 && found)
-		snprintf(peer->user, sizeof peer->user, "%s", found->pw_name);
-	else
-		snprintf(peer->user, sizeof peer->user, "%u", (unsigned)peer->uid);
-}
-
 int hb_peer_read(int socket, struct hb_peer *peer)
 {
 	struct ucred credentials;
@@ -86,7 +75,7 @@ int hb_peer_read(int socket, struct hb_peer *peer)
 	peer->uid = credentials.uid;
 	peer->gid = credentials.gid;
 	peer->start_ticks = hb_process_start_ticks(peer->pid);
-	read_user(peer);
+	snprintf(peer->user, sizeof peer->user, "%u", (unsigned)peer->uid);
 	return 0;
 }
 
@@ -142,7 +131,7 @@ int hb_peer_of(pid_t pid, struct hb_peer *peer)
 		return pidfd;
 	*peer = (struct hb_peer){.pid = pid, .pidfd = pidfd, .start_ticks = hb_process_start_ticks(pid)};
 	bool has_user = hb_process_user(pid, &peer->uid, &peer->gid);
-	read_user(peer);
+	snprintf(peer->user, sizeof peer->user, "%u", (unsigned)peer->uid);
 	int result = read_cgroup(peer);
 	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);
 	if (result == 0 && has_user && hb_process_lives(pidfd))

@@ -16,7 +16,7 @@ struct hb_peer {
 	uid_t uid;
 	gid_t gid;
 	uint64_t start_ticks; /* start time in ticks since boot; differs for a later process with the same pid */
-	char user[64];        /* login name, or the uid in digits */
+	char user[64];        /* the uid in digits; on a connection the login name, if there is one (user_names.h) */
 	int pidfd;            /* open between hb_peer_open() or hb_peer_of() and hb_peer_close(); else -1 */
 	char cgroup[256];     /* path in the unified hierarchy; "" = not known */
 	char unit[128];       /* unit of the system's systemd, see hb_peer_unit(); "" = not known */

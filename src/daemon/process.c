@@ -2,11 +2,17 @@
 /* See process.h. */
 #include "daemon/process.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 int hb_process_open(pid_t pid)
@@ -59,6 +65,13 @@ uint64_t hb_process_image(pid_t pid)
 	return field ? strtoull(field, NULL, 10) : 0;
 }
 
+pid_t hb_process_parent(pid_t pid)
+{
+	char line[1024];
+	const char *field = read_stat(pid, 4, line, sizeof line);
+	return field ? (pid_t)strtol(field, NULL, 10) : 0;
+}
+
 bool hb_process_is_stopped(pid_t pid)
 {
 	char line[1024];
@@ -86,7 +99,28 @@ bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid)
 	return found == 2;
 }
 
-bool hb_process_began_with(pid_t pid, const char *variable)
+/* --- the environment --------------------------------------------------------------------- */
+
+/*
+ * The environment lies in the memory of the process. To read it, the kernel waits while a thread of the process has its
+ * memory locked, and such a thread may wait for a file that the process serves itself. So a thread of the daemon reads,
+ * and the loop waits for it for a limited time.
+ */
+#define READ_LIMIT_NS (200 * HB_NS_PER_MS)
+#define READERS_MAX 4 /* threads that may wait at the same time; with more, the answer is no */
+
+struct environment_reader {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int n_users; /* the thread and the caller */
+	bool ended, found;
+	pid_t pid;
+	char variable[256];
+};
+
+static _Atomic int n_readers;
+
+static bool find_variable(pid_t pid, const char *variable)
 {
 	char *entry = NULL;
 	size_t size = 0;
@@ -97,5 +131,85 @@ bool hb_process_began_with(pid_t pid, const char *variable)
 	free(entry);
 	if (file)
 		fclose(file);
+	return found;
+}
+
+/* Called with the lock held, which this function releases. */
+static void drop_reader(struct environment_reader *reader)
+{
+	bool last = --reader->n_users == 0;
+	pthread_mutex_unlock(&reader->lock);
+	if (!last)
+		return;
+	pthread_mutex_destroy(&reader->lock);
+	pthread_cond_destroy(&reader->changed);
+	free(reader);
+}
+
+static void *run_reader(void *argument)
+{
+	struct environment_reader *reader = argument;
+	bool found = find_variable(reader->pid, reader->variable);
+	n_readers--;
+	pthread_mutex_lock(&reader->lock);
+	reader->ended = true;
+	reader->found = found;
+	pthread_cond_signal(&reader->changed);
+	drop_reader(reader);
+	return NULL;
+}
+
+static struct environment_reader *new_reader(pid_t pid, const char *variable)
+{
+	struct environment_reader *made = calloc(1, sizeof *made);
+	pthread_condattr_t clock;
+	if (!made)
+		return NULL;
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&made->changed, &clock);
+	pthread_condattr_destroy(&clock);
+	pthread_mutex_init(&made->lock, NULL);
+	made->n_users = 1;
+	made->pid = pid;
+	snprintf(made->variable, sizeof made->variable, "%s", variable);
+	return made;
+}
+
+static bool start_reader(struct environment_reader *reader)
+{
+	pthread_t thread;
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
+	n_readers++;
+	bool started = pthread_create(&thread, NULL, run_reader, reader) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (started)
+		pthread_detach(thread);
+	else
+		n_readers--;
+	return started;
+}
+
+bool hb_process_began_with(pid_t pid, const char *variable)
+{
+	int64_t until_ns = hb_clock_now_ns() + READ_LIMIT_NS;
+	struct timespec until = {.tv_sec = until_ns / HB_NS_PER_S, .tv_nsec = until_ns % HB_NS_PER_S};
+	struct environment_reader *reader = n_readers < READERS_MAX && strlen(variable) < sizeof reader->variable
+						    ? new_reader(pid, variable)
+						    : NULL;
+	if (!reader)
+		return false;
+	pthread_mutex_lock(&reader->lock);
+	int result = 0;
+	if (start_reader(reader))
+		reader->n_users++;
+	else
+		result = EAGAIN;
+	while (!reader->ended && result == 0)
+		result = pthread_cond_timedwait(&reader->changed, &reader->lock, &until);
+	bool found = reader->ended && reader->found;
+	drop_reader(reader);
 	return found;
 }

@@ -23,11 +23,13 @@ FILE *hb_process_file(pid_t pid, const char *file);
 uint64_t hb_process_start_ticks(pid_t pid);
 /* Returns the address of the stack, which changes when the process executes another program; 0 = not permitted, or ended. */
 uint64_t hb_process_image(pid_t pid);
+/* Returns the pid of its parent; 0 = no such process. */
+pid_t hb_process_parent(pid_t pid);
 /* Whether a signal or a debugger has stopped the process. */
 bool hb_process_is_stopped(pid_t pid);
 /* Reads the effective user and group. False: no such process. */
 bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid);
-/* Whether the process was started with NAME=VALUE in its environment. */
+/* Whether the process was started with NAME=VALUE in its environment. False also if it delays the reading by 0.2 s. */
 bool hb_process_began_with(pid_t pid, const char *variable);
 
 #endif

@@ -4,8 +4,12 @@
 
 #include "base/clock.h"
 #include "daemon/engine_choice.h"
+#include "daemon/gpu_events.h"
 #include "daemon/mps_server.h"
+#include "daemon/mps_takeover.h"
+#include "daemon/process.h"
 #include "daemon/tenancy.h"
+#include "daemon/user_places.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +22,8 @@
 /* NVIDIA allows 48 client contexts per GPU since Volta; four remain for processes that tenants start later. */
 #define MPS_CLIENTS_MAX 44
 
-static int check_request(const struct hb_daemon *daemon, const struct hb_msg_register *request, struct hb_error *error)
+static int check_request(const struct hb_daemon *daemon, const struct hb_peer *peer,
+			 const struct hb_msg_register *request, struct hb_error *error)
 {
 	bool simulated = request->flags & HB_REGISTER_SIMULATED;
 	if (simulated != daemon->options.simulated)
@@ -28,12 +33,18 @@ static int check_request(const struct hb_daemon *daemon, const struct hb_msg_reg
 	bool server = request->flags & HB_REGISTER_SERVER;
 	if (server && memcmp(request->token, hb_mps_token(daemon->mps), HB_TOKEN_BYTES) != 0)
 		return hb_error_set(error, -EPERM, "the daemon did not start this MPS server");
+	if (server && !hb_mps_is_server(daemon, peer->pid))
+		return hb_error_set(error, -EPERM, "process %d is not the MPS server that the daemon started",
+				    (int)peer->pid);
 	return 0;
 }
 
 static int check_mps_room(struct hb_daemon *daemon, const struct hb_peer *peer, struct hb_error *error)
 {
 	uint32_t clients = 0;
+	if (hb_mps_starts_for_other(daemon->mps, peer->uid))
+		return hb_error_set(error, -EUSERS,
+				    "the MPS server is starting for another user, and it serves one user at a time");
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		const struct hb_tenancy *other = daemon->tenancies[i];
 		if (!other || !(other->flags & HB_REGISTER_MPS))
@@ -42,22 +53,44 @@ static int check_mps_room(struct hb_daemon *daemon, const struct hb_peer *peer, 
 		if (other->peer.uid != peer->uid)
 			return hb_error_set(
 				error, -EUSERS,
-				"%s-priority programs of user %s are running, and MPS serves one user at a time: "
-				"wait until they have ended, or set `mps: false` in hummingbird.yaml",
+				"%s-priority programs of user %s are in the MPS server, which serves one user at a time",
 				hb_tenancy_is_low(other) ? "low" : "high", other->peer.user);
 	}
 	if (clients >= MPS_CLIENTS_MAX)
-		return hb_error_set(error, -EUSERS,
-				    "%u processes are running in the MPS server, which is full: wait for one to "
-				    "end, or set `mps: false` in hummingbird.yaml",
+		return hb_error_set(error, -EUSERS, "%u processes are running in the MPS server, which is full",
 				    clients);
 	return 0;
+}
+
+/*
+ * The tenant has no place in the MPS server: it runs outside. LP tenants then take turns with those inside, for as long
+ * as it uses the GPU; HP gets the temporal engine if it did not ask for the spatial one.
+ */
+static int stay_outside(struct hb_tenancy *tenancy, enum hb_engine requested, struct hb_error *error)
+{
+	const char *how = "low-priority programs take turns on the GPU";
+	char why[128];
+	snprintf(why, sizeof why, "%.127s", error->text);
+	if (hb_engine_fall_back(tenancy, error->text))
+		return 0;
+	if (!hb_tenancy_is_low(tenancy) && requested == HB_ENGINE_SPATIAL)
+		return -EUSERS;
+	tenancy->engine = HB_ENGINE_TURNS;
+	if (!hb_tenancy_is_low(tenancy)) {
+		tenancy->engine = HB_ENGINE_TEMPORAL;
+		how = "not the spatial engine";
+	}
+	int result = hb_engine_admit(tenancy->daemon, tenancy, error);
+	if (result == 0 && !tenancy->reduced[0])
+		snprintf(tenancy->reduced, sizeof tenancy->reduced, "%s: %.110s", how, why);
+	return result;
 }
 
 /* Chooses the engine of a new tenant of `hb run`, and starts the MPS server if the tenant is to run in it. */
 static int prepare_engine(struct hb_tenancy *tenancy, struct hb_grant *grant, struct hb_error *error)
 {
 	struct hb_daemon *daemon = tenancy->daemon;
+	enum hb_engine requested = tenancy->engine;
 	int result = hb_engine_admit(daemon, tenancy, error);
 	if (result < 0)
 		return result;
@@ -65,11 +98,62 @@ static int prepare_engine(struct hb_tenancy *tenancy, struct hb_grant *grant, st
 		return 0;
 	result = check_mps_room(daemon, &tenancy->peer, error);
 	if (result < 0)
-		return hb_engine_fall_back(tenancy, error->text) ? 0 : result;
+		return stay_outside(tenancy, requested, error);
 	hb_mps_start(daemon->mps, tenancy->peer.uid);
 	enum hb_mps_state state = hb_mps_state(daemon->mps);
 	grant->wait = state == HB_MPS_STARTING || state == HB_MPS_STOPPING;
 	return 0;
+}
+
+#define ANCESTORS_MAX 64
+
+/* Whether the tenant has this process: its leader, or a process that uses CUDA. */
+static bool has_process(const struct hb_tenancy *tenancy, pid_t pid, uint64_t start_ticks)
+{
+	if (tenancy->leader.watch && tenancy->leader.pid == pid && tenancy->leader.start_ticks == start_ticks)
+		return true;
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
+		if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid &&
+		    tenancy->members[slot].start_ticks == start_ticks)
+			return true;
+	return false;
+}
+
+/* Whether a process of the tenant started this one, directly or through others. */
+static bool descends_from_tenant(const struct hb_tenancy *tenancy, const struct hb_peer *peer)
+{
+	uint64_t child_ticks = peer->start_ticks;
+	pid_t pid = peer->pid;
+	for (int i = 0; i < ANCESTORS_MAX && pid > 1; i++) {
+		uint64_t start_ticks = hb_process_start_ticks(pid);
+		/* A parent is not younger than its child: another process has got the parent's pid. */
+		if (!start_ticks || start_ticks > child_ticks)
+			return false;
+		if (has_process(tenancy, pid, start_ticks))
+			return true;
+		child_ticks = start_ticks;
+		pid = hb_process_parent(pid);
+	}
+	return false;
+}
+
+/*
+ * The rules bind every process, because any process of the user can read the token of a tenant. A process that the
+ * tenant itself started may be anywhere: what a service starts with systemd-run has a unit of its own.
+ */
+static int check_rules(const struct hb_tenancy *tenancy, const struct hb_peer *peer, struct hb_error *error)
+{
+	const struct hb_daemon *daemon = tenancy->daemon;
+	char reason[160];
+	if (hb_tenancy_is_server(tenancy) || peer->uid == 0 ||
+	    hb_admit_join(&daemon->config, daemon->options.system_mode, &tenancy->peer, &tenancy->rights, peer,
+			  reason) ||
+	    descends_from_tenant(tenancy, peer))
+		return 0;
+	return hb_error_set(error, -EPERM,
+			    "process %d may not join tenant %u, which did not start it: %s; Hummingbird does not "
+			    "schedule this process",
+			    (int)peer->pid, tenancy->number, reason);
 }
 
 static int check_join(const struct hb_tenancy *tenancy, const struct hb_peer *peer, int page_fd, struct hb_error *error)
@@ -81,7 +165,26 @@ static int check_join(const struct hb_tenancy *tenancy, const struct hb_peer *pe
 		return hb_error_set(error, -EEXIST,
 				    "tenant %u has another page; Hummingbird does not schedule this process",
 				    tenancy->number);
-	return 0;
+	return check_rules(tenancy, peer, error);
+}
+
+static int lead_tenant(struct hb_tenancy *tenancy, const struct hb_peer *peer, struct hb_error *error)
+{
+	int result = hb_tenancy_lead(tenancy, peer);
+	return result < 0 ? hb_error_set(error, result, "cannot make process %d the leader of the tenant: %s",
+					 (int)peer->pid, strerror(-result))
+			  : 0;
+}
+
+/* After a restart of the daemon a process of the tenant may have been faster than its supervisor. */
+static int lead_known(struct hb_tenancy *tenancy, const struct hb_peer *peer, const struct hb_msg_register *request,
+		      struct hb_error *error)
+{
+	const uint32_t supervisor = HB_REGISTER_CREATE | HB_REGISTER_SUPERVISED;
+	if ((request->flags & supervisor) != supervisor || tenancy->leader.watch)
+		return 0;
+	tenancy->flags |= HB_REGISTER_SUPERVISED;
+	return lead_tenant(tenancy, peer, error);
 }
 
 static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
@@ -97,14 +200,15 @@ static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, c
 		return hb_error_set(error, result,
 				    "the daemon has %d tenants, which is its limit; `hb status` lists them",
 				    HB_TENANCIES_MAX);
+	if (result == -EDQUOT)
+		return hb_user_places_refuse(daemon, peer, HB_PLACE_TENANT, error);
 	if (result < 0)
 		return hb_error_set(error, result, "cannot create the tenant: %s", strerror(-result));
 	if (!(request->flags & HB_REGISTER_CREATE))
 		return 0;
-	result = hb_tenancy_lead(grant->tenancy, peer);
-	if (result < 0)
-		hb_error_set(error, result, "cannot watch process %d: %s", (int)peer->pid, strerror(-result));
-	else
+	result = lead_tenant(grant->tenancy, peer, error);
+	/* A tenant that comes with a page runs already. */
+	if (result == 0 && page_fd < 0)
 		result = prepare_engine(grant->tenancy, grant, error);
 	if (result < 0)
 		hb_tenancy_free(grant->tenancy);
@@ -119,13 +223,48 @@ static int undo_registration(struct hb_tenancy *tenancy, bool is_new, int result
 	return result;
 }
 
+/* A tenant that uses the lost GPU already keeps it: its gates are open. */
+static int check_lost(const struct hb_tenancy *tenancy, const struct hb_msg_register *request, struct hb_error *error)
+{
+	for (uint32_t i = 0; i < request->n_gpus; i++) {
+		const struct hb_gpu *gpu = hb_gpu_find(tenancy->daemon, request->uuids[i]);
+		int result = gpu && !hb_tenancy_uses(tenancy, gpu) ? hb_gpu_check_lost(gpu, error) : 0;
+		if (result < 0)
+			return result;
+	}
+	return 0;
+}
+
 static int add_gpus(struct hb_tenancy *tenancy, const struct hb_msg_register *request, struct hb_error *error)
 {
-	int result = hb_tenancy_add_gpus(tenancy, request);
+	int result = check_lost(tenancy, request, error);
+	if (result < 0)
+		return result;
+	result = hb_tenancy_add_gpus(tenancy, request);
+	if (result == -EDQUOT)
+		return hb_user_places_refuse(tenancy->daemon, &tenancy->peer, HB_PLACE_GPU, error);
+	if (result == -ENODEV)
+		return hb_error_set(error, result, "the driver lists no GPU with one of these UUIDs");
 	if (result == -ENOSPC)
 		return hb_error_set(error, result, "too many GPUs: a tenant can use %d, and the daemon serves %d",
 				    HB_PAGE_GPUS, HB_GPUS_MAX);
 	return result < 0 ? hb_error_set(error, result, "cannot add a GPU: %s", strerror(-result)) : 0;
+}
+
+static int join_tenant(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t old_slot,
+		       struct hb_error *error)
+{
+	int result = hb_tenancy_join(tenancy, peer, old_slot);
+	if (result == -EDQUOT)
+		return hb_user_places_refuse(tenancy->daemon, &tenancy->peer, HB_PLACE_PROCESS, error);
+	if (result == -EUSERS)
+		return hb_error_set(error, result,
+				    "tenant %u has %d processes that use CUDA, which is the limit: start the next ones "
+				    "as another tenant, with `hb run`",
+				    tenancy->number, HB_PAGE_PROCESSES);
+	if (result < 0)
+		return hb_error_set(error, result, "cannot add another process to this tenant: %s", strerror(-result));
+	return result;
 }
 
 int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
@@ -133,10 +272,12 @@ int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const stru
 {
 	struct hb_tenancy *known = hb_tenancy_find(daemon, request->token);
 	*grant = (struct hb_grant){.tenancy = known, .slot = HB_PAGE_PROCESSES};
-	int result = check_request(daemon, request, error);
+	int result = check_request(daemon, peer, request, error);
 	if (result == 0)
 		result = known ? check_join(known, peer, page_fd, error)
 			       : create_tenant(daemon, peer, request, command, command_length, page_fd, grant, error);
+	if (result == 0 && known)
+		result = lead_known(known, peer, request, error);
 	if (result < 0)
 		return result;
 	struct hb_tenancy *tenancy = grant->tenancy;
@@ -144,12 +285,9 @@ int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const stru
 	if (result < 0)
 		return undo_registration(tenancy, !known, result);
 	if (!(request->flags & HB_REGISTER_CREATE)) {
-		result = hb_tenancy_join(tenancy, peer, request->slot);
+		result = join_tenant(tenancy, peer, request->slot, error);
 		if (result < 0)
-			return undo_registration(tenancy, !known,
-						 hb_error_set(error, result,
-							      "cannot add another process to this tenant: %s",
-							      strerror(-result)));
+			return undo_registration(tenancy, !known, result);
 		grant->slot = (uint32_t)result;
 	}
 	if (hb_tenancy_is_server(tenancy))

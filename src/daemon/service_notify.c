@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@
 #define SEND_LIMIT_S 1
 
 static struct sockaddr_un address;
-static socklen_t address_length;  /* 0 = there is no socket */
+static socklen_t address_length; /* 0 = there is no socket */
+static int notify_fd = -1;
 static int64_t every_ns, next_ns; /* watchdog messages; 0 = there is no watchdog */
 
 static void take_socket(const char *path)
@@ -47,17 +49,25 @@ void hb_service_init(void)
 	unsetenv("WATCHDOG_PID");
 }
 
-static void send_state(const char *state, int flags)
+/*
+ * One socket, never closed: before Linux 6.10 closing any Unix socket may also close files that other processes lost in
+ * theirs, and such a file may make its closer wait.
+ */
+static void open_socket_once(void)
 {
 	struct timeval limit = {.tv_sec = SEND_LIMIT_S};
+	notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	setsockopt(notify_fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+static void send_state(const char *state, int flags)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	if (!address_length)
 		return;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-	sendto(fd, state, strlen(state), MSG_NOSIGNAL | flags, (const struct sockaddr *)&address, address_length);
-	close(fd);
+	pthread_once(&once, open_socket_once);
+	sendto(notify_fd, state, strlen(state), MSG_NOSIGNAL | flags, (const struct sockaddr *)&address,
+	       address_length);
 }
 
 void hb_service_report(const char *state)

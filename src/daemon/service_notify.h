@@ -2,7 +2,7 @@
 /*
  * Reports the daemon's state to systemd (the protocol of sd_notify: a datagram to
  * the socket in NOTIFY_SOCKET). Does nothing if systemd did not start the daemon.
- * For one thread.
+ * For the loop's thread, but for hb_service_alive().
  */
 #ifndef HB_DAEMON_SERVICE_NOTIFY_H
 #define HB_DAEMON_SERVICE_NOTIFY_H
@@ -15,7 +15,7 @@ void hb_service_init(void);
 void hb_service_report(const char *state);
 /* Sends "RELOADING=1" with the time that systemd requires. */
 void hb_service_report_reloading(int64_t now_ns);
-/* Call it in the event loop: notifies the watchdog in time, if there is one. */
+/* Called by the thread of the heartbeat: notifies the watchdog in time, if there is one. */
 void hb_service_alive(int64_t now_ns);
 
 #endif

@@ -5,10 +5,14 @@
 #include "base/json.h"
 #include "base/uuid.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_events.h"
 #include "daemon/gpu_processes.h"
+#include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
+#include "daemon/socket_server.h"
 #include "daemon/status_measures.h"
 #include "daemon/status_tenant.h"
+#include "daemon/status_users.h"
 #include "decide/spatial.h"
 #include "gpu/provider.h"
 
@@ -42,26 +46,28 @@ static void add_gpu_use(json_t *object, const struct hb_daemon *daemon, const st
 }
 
 /* One HP process in the spatial engine, as it publishes itself for LP; see decide/spatial.h. */
-static json_t *beacon_json(const struct hb_spatial_beacon *beacon)
+static json_t *beacon_json(const struct hb_gpu *gpu, const struct hb_gpu_board *board)
 {
-	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
-			 (int)(beacon->word & 1), "allow_ns", (json_int_t)beacon->allow_ns, "allowance_ppm",
-			 (int)beacon->allowance_ppm, "reserve_sms", (int)(beacon->reserve & HB_SPATIAL_RESERVE_MASK),
-			 "gaps", (int)(beacon->reserve >> HB_SPATIAL_GAPS_SHIFT), "gap_ns", (json_int_t)beacon->gap_ns,
+	const struct hb_spatial_beacon *beacon = board->beacon;
+	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid",
+			 (int)board->tenancy->members[board->slot].pid, "serving", (int)(beacon->word & 1), "allow_ns",
+			 (json_int_t)beacon->allow_ns, "allowance_ppm",
+			 (int)gpu->tenants[board->tenancy->index].allowance_ppm, "reserve_sms",
+			 (int)(beacon->reserve & HB_SPATIAL_RESERVE_MASK), "gaps",
+			 (int)(beacon->reserve >> HB_SPATIAL_GAPS_SHIFT), "gap_ns", (json_int_t)beacon->gap_ns,
 			 "excess_ns", (int)beacon->excess_ns, "judged", (json_int_t)beacon->outcome);
 }
 
 static json_t *beacons_json(const struct hb_gpu *gpu)
 {
-	const struct hb_spatial_board *board = (const struct hb_spatial_board *)gpu->page->board;
 	json_t *array = json_array();
-	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
-		if (board->beacons[i].owner)
-			json_array_append_new(array, beacon_json(&board->beacons[i]));
+	for (uint32_t i = 0; i < HB_PAGE_BOARDS; i++)
+		if (gpu->boards[i].number && gpu->boards[i].beacon->owner)
+			json_array_append_new(array, beacon_json(gpu, &gpu->boards[i]));
 	return array;
 }
 
-static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu)
+static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu, int64_t now_ns)
 {
 	char uuid[HB_UUID_TEXT_SIZE], name[96] = "";
 	const struct hb_ejection *ejection = hb_core_ejection(gpu->core);
@@ -76,6 +82,7 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 	if (!object)
 		return NULL;
 	add_gpu_use(object, daemon, gpu->use);
+	hb_status_set(object, "health", hb_gpu_health_json(gpu, now_ns));
 	hb_status_set(object, "beacons", beacons_json(gpu));
 	hb_status_set(object, "preemption", hb_status_hist(&gpu->measures->preemption));
 	hb_status_set(object, "turn_switch", hb_status_hist(&gpu->measures->turn));
@@ -84,12 +91,13 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 
 static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)
 {
-	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:{s:s, s:s, s:s}, s:{s:s, s:s}}", "pid", (int)getpid(), "mode",
-			 daemon->options.system_mode ? "system" : "user", "gpus",
+	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:i, s:{s:s, s:s, s:s}, s:{s:s, s:s}}", "pid", (int)getpid(),
+			 "mode", daemon->options.system_mode ? "system" : "user", "gpus",
 			 hb_provider_of(daemon->options.simulated)->name, "socket", daemon->options.socket, "uptime_ns",
-			 (json_int_t)(now_ns - daemon->started_ns), "mps", "state", hb_mps_state_text(daemon->mps),
-			 "why", hb_mps_why(daemon->mps), "pipe", hb_mps_pipe_dir(daemon->mps), "metrics", "address",
-			 daemon->metrics_address, "why", daemon->metrics_why);
+			 (json_int_t)(now_ns - daemon->started_ns), "closing", (int)hb_server_closing(daemon->server),
+			 "mps", "state", hb_mps_state_text(daemon->mps), "why", hb_mps_why(daemon->mps), "pipe",
+			 hb_mps_pipe_dir(daemon->mps), "metrics", "address", daemon->metrics_address, "why",
+			 daemon->metrics_why);
 }
 
 static json_t *record_json(const struct hb_engine_auto_record *record)
@@ -121,8 +129,12 @@ json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 				 "gpus", gpus, "tenants", tenants, "engines", engines_json(&daemon->history));
 	if (!root)
 		return NULL;
+	hb_status_set(json_object_get(json_object_get(root, "daemon"), "mps"), "fault",
+		      hb_mps_faults_json(daemon->faults));
+	hb_status_set(root, "users", hb_status_users(&daemon->users));
+	hb_status_set(root, "places", hb_status_places(&daemon->users));
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
-		hb_status_append(gpus, gpu_json(daemon, daemon->gpus[i]));
+		hb_status_append(gpus, gpu_json(daemon, daemon->gpus[i], now_ns));
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
 		if (daemon->tenancies[i])
 			hb_status_append(tenants, hb_status_tenant(daemon->tenancies[i], now_ns));

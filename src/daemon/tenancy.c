@@ -8,14 +8,20 @@
 #include "daemon/daemon.h"
 #include "daemon/engine_runs.h"
 #include "daemon/gpu.h"
-#include "daemon/gpu_spatial.h"
+#include "daemon/gpu_boards.h"
+#include "daemon/gpu_memory.h"
+#include "daemon/heartbeat.h"
+#include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
+#include "daemon/supervision.h"
+#include "daemon/user_places.h"
 #include "decide/defaults.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,11 +63,27 @@ static void keep_counters(struct hb_tenancy *tenancy, uint32_t slot)
 		tenancy->past[i] += tenancy->page->processes[slot].counters[i];
 }
 
+/* Logs an event of the tenant in the name of its user, who may make any number of tenants. */
+#define log_change(tenancy, format, ...) \
+	hb_user_log((tenancy)->user, hb_clock_now_ns(), HB_LOG_INFO, "tenant %u " format, (tenancy)->number, \
+		    __VA_ARGS__)
+
+static bool take_process_place(struct hb_tenancy *tenancy)
+{
+	return !tenancy->user || hb_user_take(&tenancy->daemon->users, tenancy->user, HB_PLACE_PROCESS);
+}
+
+static void give_places(struct hb_tenancy *tenancy, enum hb_place_kind kind, uint32_t n)
+{
+	if (tenancy->user)
+		hb_user_give(&tenancy->daemon->users, tenancy->user, kind, n);
+}
+
 static void end_if_empty(struct hb_tenancy *tenancy)
 {
 	if (tenancy->n_members || tenancy->leader.watch)
 		return;
-	hb_log_info("tenant %u has ended: %s", tenancy->number, tenancy->command);
+	log_change(tenancy, "has ended: %s", tenancy->command);
 	hb_tenancy_free(tenancy);
 	HB_FAULT(daemon_tenant_ended);
 }
@@ -69,16 +91,18 @@ static void end_if_empty(struct hb_tenancy *tenancy)
 static void drop_member(struct hb_member *member)
 {
 	struct hb_tenancy *tenancy = member->tenancy;
+	hb_mps_faults_note_end(member);
 	hb_pid_watch_free(member->watch);
 	member->watch = NULL;
 	if (member->slot < HB_PAGE_PROCESSES) {
 		keep_counters(tenancy, member->slot);
 		hb_page_slot_free(tenancy->page, member->slot);
 		tenancy->n_members--;
+		give_places(tenancy, HB_PLACE_PROCESS, 1);
 		tenancy->repairs = REPAIRS_MAX;
 		for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
-			tenancy->gpus[i]->repair_low = true;
-			hb_gpu_clear_process(tenancy->gpus[i], member->pid);
+			tenancy->gpus[i]->memory_changed = true;
+			hb_gpu_drop_boards(tenancy->gpus[i], tenancy, member->slot);
 		}
 	}
 }
@@ -90,11 +114,13 @@ static void handle_member_end(void *argument)
 	struct hb_daemon *daemon = tenancy->daemon;
 	bool server = hb_tenancy_is_server(tenancy);
 	HB_FAULT(daemon_death_noticed);
+	if (member == &tenancy->leader)
+		hb_supervision_leader_ended(tenancy);
 	drop_member(member);
 	HB_FAULT(daemon_slot_freed);
 	if (server)
 		hb_mps_server_ended(daemon->mps);
-	hb_tenancy_tick(tenancy, hb_clock_now_ns());
+	hb_tenancy_tick(tenancy);
 	end_if_empty(tenancy);
 	hb_daemon_wake(daemon);
 }
@@ -102,17 +128,24 @@ static void handle_member_end(void *argument)
 static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, const struct hb_peer *peer, uint32_t slot)
 {
 	struct hb_pid_watch *watch;
+	bool uses_cuda = slot < HB_PAGE_PROCESSES;
+	if (uses_cuda && !take_process_place(tenancy))
+		return -EDQUOT;
 	int result = hb_pid_watch_new(&tenancy->daemon->loop, peer->pidfd, handle_member_end, member, &watch);
-	if (result < 0)
+	if (result < 0) {
+		give_places(tenancy, HB_PLACE_PROCESS, uses_cuda);
 		return result;
+	}
 	*member = (struct hb_member){
 		.tenancy = tenancy, .watch = watch, .pid = peer->pid, .start_ticks = peer->start_ticks, .slot = slot};
 	member->image = hb_process_image(peer->pid);
+	/* An earlier daemon has reported it. */
+	member->fault_noted = slot < HB_PAGE_PROCESSES && tenancy->page->processes[slot].fault;
 	/* Requests that an earlier daemon found in the ring are not counted again. */
-	if (slot < HB_PAGE_PROCESSES)
+	if (uses_cuda)
 		member->requests_read = tenancy->page->processes[slot].requests.written;
-	tenancy->n_members += slot < HB_PAGE_PROCESSES;
-	if (slot < HB_PAGE_PROCESSES && slot >= tenancy->slots_end)
+	tenancy->n_members += uses_cuda;
+	if (uses_cuda && slot >= tenancy->slots_end)
 		tenancy->slots_end = slot + 1;
 	return 0;
 }
@@ -185,7 +218,7 @@ int hb_tenancy_leave(struct hb_tenancy *tenancy, pid_t pid)
 	if (!member)
 		return -ESRCH;
 	drop_member(member);
-	hb_tenancy_tick(tenancy, hb_clock_now_ns());
+	hb_tenancy_tick(tenancy);
 	end_if_empty(tenancy);
 	return 0;
 }
@@ -200,7 +233,7 @@ static int take_page(struct hb_tenancy *tenancy, int page_fd)
 		result = hb_page_new(tenancy->number, &tenancy->page, &tenancy->page_fd);
 	} else {
 		result = hb_page_adopt(page_fd, &tenancy->page);
-		tenancy->page_fd = result < 0 ? -1 : dup(page_fd);
+		tenancy->page_fd = result < 0 ? -1 : fcntl(page_fd, F_DUPFD_CLOEXEC, 0);
 	}
 	if (result < 0)
 		return result;
@@ -221,7 +254,7 @@ static int adopt_gpus(struct hb_tenancy *tenancy)
 		unsigned char uuid[HB_UUID_BYTES];
 		memcpy(uuid, tenancy->page->gpus[i].uuid, sizeof uuid);
 		struct hb_gpu *gpu;
-		int result = hb_gpu_find_or_add(tenancy->daemon, uuid, &gpu);
+		int result = hb_gpu_claim(tenancy, uuid, &gpu);
 		if (result < 0)
 			return result;
 		if (hb_tenancy_uses(tenancy, gpu)) /* a GPU listed twice would be removed from its core only once */
@@ -241,7 +274,8 @@ static bool belongs_to_tenant(const struct hb_tenancy *tenancy, pid_t pid)
 	bool has_user = hb_process_user(pid, &uid, &gid);
 	if ((has_user && uid == tenancy->peer.uid) || hb_process_began_with(pid, variable))
 		return true;
-	hb_log_warning("tenant %u: its page names process %d, which does not belong to it", tenancy->number, (int)pid);
+	hb_user_log(tenancy->user, hb_clock_now_ns(), HB_LOG_WARNING,
+		    "tenant %u: its page names process %d, which does not belong to it", tenancy->number, (int)pid);
 	return false;
 }
 
@@ -300,6 +334,16 @@ static void fill_rights(struct hb_tenancy *tenancy, const struct hb_msg_register
 	tenancy->flags = request->flags & ~(uint32_t)(HB_REGISTER_CREATE | HB_REGISTER_PAGE);
 }
 
+/* An MPS server is the daemon's own and takes no user's place. */
+static int take_tenant_place(struct hb_tenancy *tenancy)
+{
+	struct hb_daemon *daemon = tenancy->daemon;
+	if (hb_tenancy_is_server(tenancy))
+		return 0;
+	tenancy->user = hb_user_of_peer(daemon, &tenancy->peer);
+	return tenancy->user && hb_user_take(&daemon->users, tenancy->user, HB_PLACE_TENANT) ? 0 : -EDQUOT;
+}
+
 int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
 		   const char *command, size_t command_length, int page_fd, struct hb_tenancy **tenancy)
 {
@@ -317,7 +361,12 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 	memcpy(made->token, request->token, HB_TOKEN_BYTES);
 	copy_printable(made->command, sizeof made->command, command, command_length);
 	fill_rights(made, request);
-	int result = take_page(made, page_fd);
+	int result = take_tenant_place(made);
+	if (result < 0) {
+		free(made);
+		return result;
+	}
+	result = take_page(made, page_fd);
 	HB_FAULT(daemon_page_made);
 	if (result == 0) {
 		daemon->tenancies[index] = made;
@@ -333,10 +382,10 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 		return result;
 	}
 	hb_tenancy_publish(made);
-	hb_tenancy_tick(made, hb_clock_now_ns());
-	hb_log_info("tenant %u %s: process %d, user %s, priority %s: %s", made->number,
-		    page_fd < 0 ? "registered" : "registered again", (int)peer->pid, peer->user,
-		    made->rights.priority == HB_PAGE_HIGH ? "high" : "low", made->command);
+	hb_heartbeat_set(daemon->heartbeat, made->index, &made->page->heartbeat_ns);
+	hb_tenancy_tick(made);
+	log_change(made, "%s: process %d, user %s, priority %s: %s", page_fd < 0 ? "registered" : "registered again",
+		   (int)peer->pid, peer->user, made->rights.priority == HB_PAGE_HIGH ? "high" : "low", made->command);
 	HB_FAULT(daemon_tenant_made);
 	*tenancy = made;
 	return 0;
@@ -353,11 +402,17 @@ void hb_tenancy_free(struct hb_tenancy *tenancy)
 		hb_pid_watch_free(tenancy->members[i].watch);
 	hb_pid_watch_free(tenancy->leader.watch);
 	/* Processes may still use the page while the daemon ends: gates stay as they are, and the heartbeat stops. */
+	if (daemon->tenancies[tenancy->index] == tenancy)
+		hb_heartbeat_set(daemon->heartbeat, tenancy->index, NULL);
 	hb_page_free(tenancy->page, tenancy->page_fd);
 	if (daemon->tenancies[tenancy->index] == tenancy) {
 		daemon->tenancies[tenancy->index] = NULL;
 		daemon->n_tenancies--;
 	}
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++)
+		hb_gpu_unclaim(tenancy->gpus[i]);
+	give_places(tenancy, HB_PLACE_PROCESS, tenancy->n_members);
+	give_places(tenancy, HB_PLACE_TENANT, 1);
 	free(tenancy);
 }
 
@@ -367,21 +422,22 @@ int hb_tenancy_add_gpus(struct hb_tenancy *tenancy, const struct hb_msg_register
 {
 	for (uint32_t i = 0; i < request->n_gpus; i++) {
 		struct hb_gpu *gpu;
-		int result = hb_gpu_find_or_add(tenancy->daemon, request->uuids[i], &gpu);
+		int result = hb_gpu_claim(tenancy, request->uuids[i], &gpu);
 		if (result < 0)
 			return result;
-		/* The first report counts. A wrong one affects nothing but the memory reserve. */
-		if (!gpu->page->total_bytes)
-			gpu->page->total_bytes = request->totals[i];
 		if (hb_tenancy_uses(tenancy, gpu))
 			continue;
 		uint32_t gpu_index = tenancy->n_gpus;
-		if (gpu_index == HB_PAGE_GPUS)
-			return -ENOSPC;
-		memcpy(tenancy->page->gpus[gpu_index].uuid, gpu->uuid, HB_UUID_BYTES);
-		result = hb_gpu_add(gpu, tenancy, gpu_index, hb_clock_now_ns());
-		if (result < 0)
+		result = gpu_index == HB_PAGE_GPUS ? -ENOSPC : 0;
+		if (result == 0) {
+			tenancy->totals[gpu_index] = request->totals[i];
+			memcpy(tenancy->page->gpus[gpu_index].uuid, gpu->uuid, HB_UUID_BYTES);
+			result = hb_gpu_add(gpu, tenancy, gpu_index, hb_clock_now_ns());
+		}
+		if (result < 0) {
+			hb_gpu_unclaim(gpu);
 			return result;
+		}
 		HB_FAULT(daemon_gpu_added);
 		tenancy->gpus[tenancy->n_gpus++] = gpu;
 		hb_tenancy_publish(tenancy);
@@ -397,11 +453,12 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy)
 	page->priority = tenancy->rights.priority;
 	page->slo_ns = tenancy->rights.slo_ns;
 	page->attainment_ppm = tenancy->attainment_ppm;
+	page->features = HB_FEATURE_LEASES | HB_FEATURE_DOORBELL | HB_FEATURE_BOARDS;
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
 		struct hb_page_gpu *page_gpu = &page->gpus[i];
 		page_gpu->limit_bytes = tenancy->rights.memory_bytes ? tenancy->rights.memory_bytes : UINT64_MAX;
 		page_gpu->engine = tenancy->gpus[i]->engine;
-		page_gpu->total_bytes = tenancy->gpus[i]->page->total_bytes;
+		page_gpu->total_bytes = hb_gpu_memory_total(tenancy->gpus[i], tenancy, i);
 		atomic_store_explicit(&page_gpu->state, HB_PAGE_ACTIVE, memory_order_release);
 	}
 	page->heartbeat_ns = hb_clock_now_ns();
@@ -448,15 +505,14 @@ void hb_tenancy_check_exec(struct hb_tenancy *tenancy, int64_t now_ns)
 		struct hb_member *member = &tenancy->members[slot];
 		if (!has_executed_program(member))
 			continue;
-		hb_log_info("tenant %u: process %d has executed another program", tenancy->number, (int)member->pid);
+		log_change(tenancy, "has process %d, which has executed another program", (int)member->pid);
 		drop_member(member);
 	}
 	end_if_empty(tenancy);
 }
 
-void hb_tenancy_tick(struct hb_tenancy *tenancy, int64_t now_ns)
+void hb_tenancy_tick(struct hb_tenancy *tenancy)
 {
-	tenancy->page->heartbeat_ns = now_ns;
 	if (!tenancy->repairs)
 		return;
 	bool force = --tenancy->repairs == 0, done = true;

@@ -50,6 +50,6 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy);
  */
 void hb_tenancy_check_exec(struct hb_tenancy *tenancy, int64_t now_ns);
 /* Every HB_TICK_MS: heartbeat and memory repairs. */
-void hb_tenancy_tick(struct hb_tenancy *tenancy, int64_t now_ns);
+void hb_tenancy_tick(struct hb_tenancy *tenancy);
 
 #endif

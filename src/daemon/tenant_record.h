@@ -18,6 +18,7 @@
 
 struct hb_daemon;
 struct hb_gpu;
+struct hb_user;
 
 /* A process that keeps its tenant alive. */
 struct hb_member {
@@ -25,8 +26,10 @@ struct hb_member {
 	struct hb_pid_watch *watch; /* NULL = this entry is not used */
 	pid_t pid;
 	uint64_t start_ticks;
-	uint64_t image; /* hb_process_image() when the process registered; 0 = not known */
-	uint32_t slot;  /* on the tenant page; HB_PAGE_PROCESSES for the leader, `hb run` and later its command */
+	uint64_t image;   /* hb_process_image() when the process registered; 0 = not known */
+	bool fault_noted; /* mps_faults.c knows of the error that its shim reported */
+	bool terminated;  /* its work in the MPS server was ended by the daemon */
+	uint32_t slot;    /* on the tenant page; HB_PAGE_PROCESSES for the leader, `hb run` and later its command */
 	uint64_t requests_read; /* requests taken from the process's ring on the page so far */
 	uint32_t requests_lost; /* requests that could not be read since the last one that was posted */
 };
@@ -38,6 +41,7 @@ struct hb_tenancy {
 	uint32_t number; /* the id that people see; not used again soon */
 	unsigned char token[HB_TOKEN_BYTES];
 	struct hb_peer peer;     /* the process that registered the tenant first */
+	struct hb_user *user;    /* is charged for the tenant, its processes and GPUs; NULL = an MPS server */
 	uint32_t flags;          /* enum hb_register_flags */
 	struct hb_rights rights; /* what the tenant may have now */
 	char reduced[160];       /* why the rights are less than requested; "" = they are not */
@@ -57,6 +61,8 @@ struct hb_tenancy {
 	uint32_t slots_end;                /* no member uses this slot or a higher one */
 	struct hb_gpu *gpus[HB_PAGE_GPUS]; /* by index of hb_page.gpus */
 	uint32_t n_gpus;
+	uint64_t totals
+		[HB_PAGE_GPUS]; /* memory of the GPUs as the tenant reported it; counts for itself if the driver reports none */
 	uint64_t past[HB_N_COUNTS]; /* summed counters of processes that have ended */
 	int64_t learned_slo_ns;     /* SLO that a replaced core had learned; 0 = none */
 	int64_t rings_read_ns;      /* time of the last reading of its processes' request rings; 0 = never */
@@ -86,6 +92,15 @@ static inline bool hb_tenancy_uses(const struct hb_tenancy *tenancy, const struc
 {
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++)
 		if (tenancy->gpus[i] == gpu)
+			return true;
+	return false;
+}
+
+/* Whether the process with this pid is one of the tenant's CUDA processes. */
+static inline bool hb_tenancy_has_process(const struct hb_tenancy *tenancy, pid_t pid)
+{
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
+		if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid)
 			return true;
 	return false;
 }

@@ -440,14 +440,3 @@ void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns)
 {
 	hb_foresight_idle_kept(foresight, now_ns, 0);
 }
-
-void hb_foresight_fini(struct hb_foresight *foresight, int64_t now_ns)
-{
-	if (foresight->takeover_until_ns)
-		end_takeover(foresight, now_ns, now_ns - foresight->takeover_since_ns);
-	if (!foresight->busy)
-		return;
-	settle_budget(foresight, now_ns);
-	foresight->budget->busy--;
-	foresight->busy = false;
-}

@@ -191,8 +191,6 @@ void hb_foresight_costs_init(struct hb_foresight_costs *costs);
 /* Starts without knowledge; takeovers are not allowed yet. `budget` must live as long. */
 void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight_costs *costs,
 		       struct hb_foresight_budget *budget, bool learns);
-/* Gives back what was taken from the budget. */
-void hb_foresight_fini(struct hb_foresight *foresight, int64_t now_ns);
 
 /*
  * Allows or forbids takeovers. They gain nothing without LP, and cost another HP tenant

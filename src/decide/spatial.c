@@ -31,18 +31,6 @@ struct hb_spatial_beacon *hb_spatial_claim(struct hb_spatial_board *board, uint3
 	return 0;
 }
 
-void hb_spatial_leave(struct hb_spatial_beacon *beacon)
-{
-	uint32_t word = load32(&beacon->word);
-	atomic_store_explicit(&beacon->word, (word + 1) & ~UINT32_C(1), memory_order_release);
-	atomic_store_explicit(&beacon->expect_ns, 0, memory_order_relaxed);
-	atomic_store_explicit(&beacon->allow_ns, 0, memory_order_relaxed);
-	atomic_store_explicit(&beacon->reserve, 0, memory_order_relaxed);
-	atomic_store_explicit(&beacon->gap_ns, 0, memory_order_relaxed);
-	atomic_store_explicit(&beacon->allowance_ppm, 0, memory_order_relaxed);
-	atomic_store_explicit(&beacon->owner, 0, memory_order_release);
-}
-
 /* Activity further in the future does not count. Unsigned arithmetic, because the field may have any value. */
 static bool serves_request(const struct hb_spatial_beacon *beacon, int64_t now_ns)
 {
@@ -51,10 +39,16 @@ static bool serves_request(const struct hb_spatial_beacon *beacon, int64_t now_n
 	return (word & 1) && age_ns < HB_DEFAULT_SILENT_NS + AHEAD_NS;
 }
 
-bool hb_spatial_present(const struct hb_spatial_board *board, int64_t now_ns)
+static const struct hb_spatial_beacon *beacon_at(const void *beacons, size_t stride, uint32_t i)
 {
-	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
-		if (load32(&board->beacons[i].owner) && serves_request(&board->beacons[i], now_ns))
+	return (const struct hb_spatial_beacon *)((const unsigned char *)beacons + i * stride);
+}
+
+bool hb_spatial_present(const void *beacons, size_t stride, uint32_t n, int64_t now_ns)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (load32(&beacon_at(beacons, stride, i)->owner) &&
+		    serves_request(beacon_at(beacons, stride, i), now_ns))
 			return true;
 	return false;
 }
@@ -101,16 +95,33 @@ static void add_beacon(const struct hb_spatial_beacon *beacon, int64_t now_ns, s
 		view->excess_ns = atomic_load_explicit(&beacon->excess_ns, memory_order_relaxed);
 }
 
-void hb_spatial_look(const struct hb_spatial_board *board, int64_t now_ns, struct hb_spatial_view *view)
+void hb_spatial_look_at(const void *beacons, size_t stride, uint32_t n, int64_t now_ns, struct hb_spatial_view *view)
 {
 	*view = (struct hb_spatial_view){.allow_ns = INT64_MAX,
 					 .entry_ns = UINT32_MAX,
 					 .gaps = HB_SPATIAL_GAPS_MOST,
 					 .look_at_ns = now_ns + LOOK_NS};
-	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
-		if (load32(&board->beacons[i].owner))
-			add_beacon(&board->beacons[i], now_ns, view);
+	for (uint32_t i = 0; i < n; i++)
+		if (load32(&beacon_at(beacons, stride, i)->owner))
+			add_beacon(beacon_at(beacons, stride, i), now_ns, view);
 	view->granted = view->entry_ns > 0;
 	if (view->present)
 		view->expected = false;
+}
+
+void hb_spatial_look(const struct hb_spatial_board *board, int64_t now_ns, struct hb_spatial_view *view)
+{
+	hb_spatial_look_at(board->beacons, sizeof board->beacons[0], HB_SPATIAL_BEACONS, now_ns, view);
+}
+
+void hb_spatial_view_add_unknown(struct hb_spatial_view *view, uint32_t sms)
+{
+	uint32_t reserve = (uint32_t)((uint64_t)sms * HB_DEFAULT_RESERVE_PPM / HB_SPATIAL_PPM);
+	view->tenants++;
+	view->present = true;
+	view->expected = false;
+	view->allow_ns = 0;
+	view->gaps = 0;
+	if (view->reserve < reserve)
+		view->reserve = reserve;
 }

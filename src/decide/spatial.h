@@ -25,6 +25,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define HB_SPATIAL_BEACONS 16
@@ -57,14 +58,13 @@ struct hb_spatial_beacon {
 	_Atomic uint32_t gap_ns;   /* mean time between the end of a request and the begin of the next; 0 = not known */
 	_Atomic uint32_t outcome;  /* number of requests whose excess is known; changes with excess_ns */
 	_Atomic int32_t excess_ns; /* excess of the last of them (spatial_high.h) */
-	_Atomic uint32_t allowance_ppm; /* delay that LP may cause, in ppm of the time alone; 0 = LP waits */
+	uint32_t unused;
 };
 _Static_assert(sizeof(struct hb_spatial_beacon) == 64, "a beacon is one cache line");
 
 struct hb_spatial_board {
 	struct hb_spatial_beacon beacons[HB_SPATIAL_BEACONS];
 };
-_Static_assert(sizeof(struct hb_spatial_board) == 1024, "fits the GPU page");
 
 /* The board as LP reads it, for all HP processes together. */
 struct hb_spatial_view {
@@ -86,11 +86,13 @@ struct hb_spatial_view {
 
 /* Claims a free beacon, without a request and with an allowance of 0. NULL = all are taken, and LP cannot see this process. */
 struct hb_spatial_beacon *hb_spatial_claim(struct hb_spatial_board *board, uint32_t owner);
-/* Frees the beacon of an owner that leaves or has died. */
-void hb_spatial_leave(struct hb_spatial_beacon *beacon);
 /* Reads the board: about 1 ns for each beacon in use. */
 void hb_spatial_look(const struct hb_spatial_board *board, int64_t now_ns, struct hb_spatial_view *view);
+/* The same for n beacons that are `stride` bytes apart. */
+void hb_spatial_look_at(const void *beacons, size_t stride, uint32_t n, int64_t now_ns, struct hb_spatial_view *view);
+/* The view also covers an HP process whose beacon cannot be read yet: it counts as serving a request that allows nothing. */
+void hb_spatial_view_add_unknown(struct hb_spatial_view *view, uint32_t sms);
 /* Whether a request is served by a process that is active. Cheaper than hb_spatial_look(), for loops that wait. */
-bool hb_spatial_present(const struct hb_spatial_board *board, int64_t now_ns);
+bool hb_spatial_present(const void *beacons, size_t stride, uint32_t n, int64_t now_ns);
 
 #endif

@@ -95,12 +95,6 @@ void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns)
 	high->slo_ns = slo_ns > 0 ? slo_ns : 0;
 }
 
-void hb_spatial_high_expect(struct hb_spatial_high *high, int64_t until_ns)
-{
-	if (high->beacon)
-		put64(&high->beacon->expect_ns, until_ns);
-}
-
 static uint32_t position_of(uint32_t launches)
 {
 	uint32_t position = launches / HB_SPATIAL_STRIDE;
@@ -151,8 +145,7 @@ static bool is_closed_request(const struct hb_spatial_high *high)
 /* Returns the delay allowed by a request with this time alone. */
 static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns)
 {
-	uint32_t allowance_ppm = high->beacon ? atomic_load_explicit(&high->beacon->allowance_ppm, memory_order_relaxed)
-					      : 0;
+	uint32_t allowance_ppm = high->allowance_ppm;
 	if (allowance_ppm > HB_SPATIAL_PPM)
 		allowance_ppm = HB_SPATIAL_PPM;
 	return (alone_ns < INT64_C(4000000000) ? alone_ns : INT64_C(4000000000)) * allowance_ppm / HB_SPATIAL_PPM;

@@ -99,6 +99,7 @@ struct hb_spatial_high {
 	struct hb_spatial_beacon *beacon;
 	int64_t slo_ns; /* 0 = none */
 	uint32_t sms;
+	uint32_t allowance_ppm; /* delay that LP may cause, in ppm of the time alone; 0 = LP waits. Set by the caller */
 	/* the request */
 	int64_t begin_ns, last_end_ns, deadline_ns;
 	int64_t wait_since_ns; /* -1 = the process does not wait */
@@ -124,8 +125,6 @@ void hb_spatial_high_tell(struct hb_spatial_high *high);
 void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps);
 /* 0 = no SLO: then only the allowance limits LP. */
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns);
-/* A request is expected before until_ns (0 = not any more): LP starts nothing long until then. */
-void hb_spatial_high_expect(struct hb_spatial_high *high, int64_t until_ns);
 /* deadline_ns 0 = now + SLO. Does nothing while a request is served (requests at the same time count as one). */
 void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t deadline_ns);
 void hb_spatial_high_launch(struct hb_spatial_high *high, int64_t now_ns);

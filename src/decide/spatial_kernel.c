@@ -164,18 +164,6 @@ void hb_spatial_note_masked(struct hb_spatial_low *low, uint32_t place, uint32_t
 	kernel->stretch_q10 += (uint32_t)((stretch - kernel->stretch_q10) / 8);
 }
 
-void hb_spatial_learn(struct hb_spatial_low *low, const struct hb_spatial_shape *shape, int64_t duration_ns)
-{
-	static const uint64_t nothing[HB_SPATIAL_AFTER];
-	uint32_t place = hb_spatial_place(low, shape);
-	struct hb_spatial_kernel *kernel = &low->kernels[place];
-	if (duration_ns <= 0)
-		return;
-	if (kernel->reserve == UINT16_MAX)
-		hb_spatial_fit(low, kernel, 0);
-	hb_spatial_note_duration(low, place, hb_spatial_spot(low, nothing, shape->key), duration_ns, false);
-}
-
 /* --- harm --- */
 
 static uint32_t *harm_of(struct hb_spatial_low *low, const struct hb_spatial_use *use)

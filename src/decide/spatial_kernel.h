@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions of spatial_kernel.c (knowledge about kernels) for spatial_low.c (decisions). No other file includes this header. */
+/* Functions of spatial_kernel.c (knowledge about kernels) for spatial_low.c (decisions) and tests. No other file includes this header. */
 #ifndef HB_DECIDE_SPATIAL_KERNEL_H
 #define HB_DECIDE_SPATIAL_KERNEL_H
 

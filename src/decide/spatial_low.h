@@ -226,8 +226,6 @@ void hb_spatial_done(struct hb_spatial_low *low, struct hb_spatial_stream *strea
 		     int64_t now_ns);
 /* The program has waited for the stream: nothing is in flight. */
 void hb_spatial_idle(struct hb_spatial_stream *stream, int64_t now_ns);
-/* A duration on the entire GPU that was measured in another way (events, a profile). */
-void hb_spatial_learn(struct hb_spatial_low *low, const struct hb_spatial_shape *shape, int64_t duration_ns);
 /* Returns what is known about a kernel; NULL = nothing. */
 const struct hb_spatial_kernel *hb_spatial_find(const struct hb_spatial_low *low, uint64_t key);
 /* Predicted time in flight. */

@@ -15,6 +15,7 @@
 
 #define HB_GPU_USERS_MAX 256
 #define HB_GPU_BYTES_UNKNOWN UINT64_MAX
+#define HB_GPU_WHY_MAX 128
 
 /* A process that the driver sees on a GPU. */
 struct hb_gpu_user {
@@ -28,7 +29,23 @@ struct hb_gpu_use {
 	uint64_t total_bytes, used_bytes; /* 0 = unknown */
 	uint32_t n_users;
 	struct hb_gpu_user users[HB_GPU_USERS_MAX];
-	char why[128]; /* why the list of users is missing or incomplete; "" = it is complete */
+	bool is_lost;             /* the GPU does not answer any more */
+	char why[HB_GPU_WHY_MAX]; /* why the list of users is missing or incomplete; "" = it is complete */
+};
+
+enum hb_gpu_event_kind {
+	HB_GPU_EVENT_XID, /* the driver reported an error by its number */
+	HB_GPU_EVENT_ECC, /* an error of the GPU's memory that could not be corrected */
+	HB_GPU_EVENT_LOST /* the GPU does not answer any more */
+};
+
+/* A fault that the driver reported. */
+struct hb_gpu_event {
+	unsigned char uuid[16];
+	enum hb_gpu_event_kind kind;
+	uint32_t xid;     /* HB_GPU_EVENT_XID: its number */
+	pid_t pid;        /* the process that caused it; 0 = not known */
+	char process[32]; /* its name; "" = not known */
 };
 
 /* The result of one check that `hb doctor` prints. */
@@ -49,6 +66,8 @@ struct hb_provider {
 	int (*gpu_name)(const unsigned char uuid[16], char *name, size_t size);
 	/* Returns the GPU's number as the driver's tools show it (in the order of the bus), or -ENOENT. */
 	int (*gpu_index)(const unsigned char uuid[16]);
+	/* Whether the driver lists all its GPUs, and none has this UUID. False also if it may be an instance of MIG. */
+	bool (*gpu_is_missing)(const unsigned char uuid[16]);
 	/* Returns the path of the libcuda.so.1 that the shim must load. -ENOENT: the shim finds it itself. */
 	int (*driver_library)(char *path, size_t size);
 	/*
@@ -56,6 +75,13 @@ struct hb_provider {
 	 * an event loop. One thread at a time. 0, or a negative errno: the list is then empty and use->why says why.
 	 */
 	int (*gpu_use)(const unsigned char uuid[16], struct hb_gpu_use *use);
+	/*
+	 * Waits for a fault of one of these GPUs, until stop_fd is readable or about timeout_ms have passed; if the driver
+	 * hangs, for ever. One thread at a time. 1 with *event; 0: none came; a negative errno at once: *why says why faults
+	 * are not reported.
+	 */
+	int (*gpu_event)(const unsigned char (*uuids)[16], uint32_t n, int stop_fd, int timeout_ms,
+			 struct hb_gpu_event *event, char why[HB_GPU_WHY_MAX]);
 	/* Each function checks one thing of the machine without using a GPU, and fills a zeroed probe. Ends with NULL. */
 	void (*const *probes)(struct hb_probe *probe);
 };

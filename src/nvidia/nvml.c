@@ -1,89 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads memory use and processes of GPUs from NVML, loaded by dlopen; see nvml.h. */
+/* Reads memory use and processes of GPUs from NVML; see nvml.h. */
 #include "nvidia/nvml.h"
 
-#include "nvidia/nvml_abi.h"
+#include "nvidia/nvml_library.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-struct nvml_calls {
-#define HB_NVML(field, wanted, name, older, params) int(*field) params;
-#include "nvidia/nvml_calls.def"
-};
-
 /* Fills the array before a call, to recognise the bytes that the library wrote. 0xa5a5a5a5 is never a pid. */
 #define UNTOUCHED 0xa5
 
-static struct nvml_calls calls;
-static char failure[sizeof(((struct hb_gpu_use *)0)->why)];
-static enum { UNTRIED, READY, UNUSABLE } state;
-
-static const char *error_text(int code)
-{
-	switch (code) {
-	case HB_NVML_NOT_SUPPORTED:
-		return "not supported on this GPU";
-	case HB_NVML_NO_PERMISSION:
-		return "no permission";
-	case HB_NVML_NOT_FOUND:
-		return "it knows no such GPU";
-	case HB_NVML_DRIVER_NOT_LOADED:
-		return "the driver is not loaded";
-	default:
-		return "it failed";
-	}
-}
-
-static void *find_symbol(void *library, const char *name, const char *older)
-{
-	void *found = dlsym(library, name);
-	return found || !older ? found : dlsym(library, older);
-}
-
-/* Looks up all functions. Returns the first required name that is missing, or NULL. */
-static const char *find_calls(void *library)
-{
-	enum { MAY, MUST };
-	const struct {
-		const char *name, *older;
-		void *place;
-		int wanted;
-	} rows[] = {
-#define HB_NVML(field, wanted, name, older, params) {name, older, &calls.field, wanted},
-#include "nvidia/nvml_calls.def"
-	};
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		void *found = find_symbol(library, rows[i].name, rows[i].older);
-		if (!found && rows[i].wanted == MUST)
-			return rows[i].name;
-		memcpy(rows[i].place, &found, sizeof found);
-	}
-	return NULL;
-}
-
-/* Tried once per process: a library that is missing then stays missing. */
-static void load_library(void)
-{
-	void *library = dlopen(HB_NVML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-	const char *missing = library ? find_calls(library) : NULL;
-	int code = library && !missing ? calls.init() : HB_NVML_SUCCESS;
-	state = UNUSABLE;
-	if (!library)
-		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " cannot be loaded");
-	else if (missing)
-		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " has no %s", missing);
-	else if (code != HB_NVML_SUCCESS)
-		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " does not start: %s (%d)", error_text(code), code);
-	else
-		state = READY;
-}
-
 static int report_failure(struct hb_gpu_use *use, const char *what, int code)
 {
-	snprintf(use->why, sizeof use->why, "NVML's %s: %s (%d)", what, error_text(code), code);
+	snprintf(use->why, sizeof use->why, "NVML's %s: %s (%d)", what, hb_nvml_error_text(code), code);
 	return -EIO;
 }
 
@@ -158,10 +88,10 @@ static uint32_t add_users(struct hb_gpu_use *use, const struct nvml_list *list)
 	return nameless;
 }
 
-static int read_users(void *device, struct hb_gpu_use *use)
+static int read_users(const struct hb_nvml_calls *calls, void *device, struct hb_gpu_use *use)
 {
 	static struct nvml_list list; /* used by one thread at a time */
-	int code = read_list(calls.compute_processes, device, &list);
+	int code = read_list(calls->compute_processes, device, &list);
 	if (code == HB_NVML_INSUFFICIENT_SIZE) {
 		snprintf(use->why, sizeof use->why, "more than %d processes are on the GPU", HB_GPU_USERS_MAX);
 		return -E2BIG;
@@ -170,7 +100,7 @@ static int read_users(void *device, struct hb_gpu_use *use)
 		return report_failure(use, "list of processes", code);
 	uint32_t nameless = add_users(use, &list);
 	/* Clients of an MPS server are in a separate list. */
-	if (calls.mps_processes && read_list(calls.mps_processes, device, &list) == HB_NVML_SUCCESS)
+	if (calls->mps_processes && read_list(calls->mps_processes, device, &list) == HB_NVML_SUCCESS)
 		nameless += add_users(use, &list);
 	if (nameless)
 		snprintf(use->why, sizeof use->why, "%u processes belong to other pid namespaces", nameless);
@@ -182,18 +112,20 @@ int hb_nvml_use(const char *uuid_text, struct hb_gpu_use *use)
 	struct hb_nvml_memory memory;
 	void *device = NULL;
 	memset(use, 0, sizeof *use);
-	if (state == UNTRIED)
-		load_library();
-	if (state == UNUSABLE) {
-		snprintf(use->why, sizeof use->why, "%s", failure);
+	const struct hb_nvml_calls *calls = hb_nvml_load(use->why, sizeof use->why);
+	if (!calls)
 		return -ENOENT;
+	int code = calls->device_by_uuid(uuid_text, &device);
+	if (code == HB_NVML_SUCCESS && calls->memory_info) {
+		int result = calls->memory_info(device, &memory);
+		if (result == HB_NVML_SUCCESS) {
+			use->total_bytes = memory.total;
+			use->used_bytes = memory.used;
+		}
+		code = result == HB_NVML_GPU_IS_LOST ? result : code;
 	}
-	int code = calls.device_by_uuid(uuid_text, &device);
+	use->is_lost = code == HB_NVML_GPU_IS_LOST;
 	if (code != HB_NVML_SUCCESS)
 		return report_failure(use, "look for the GPU", code);
-	if (calls.memory_info && calls.memory_info(device, &memory) == HB_NVML_SUCCESS) {
-		use->total_bytes = memory.total;
-		use->used_bytes = memory.used;
-	}
-	return read_users(device, use);
+	return read_users(calls, device, use);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The numbers and layouts of NVML that nvml.c needs, so that it builds without
+ * The numbers and layouts of NVML that nvml.c and nvml_events.c need, so that it builds without
  * NVIDIA's header. Comments give the names in NVIDIA's public NVML reference.
  */
 #ifndef HB_GPU_NVML_ABI_H
@@ -17,12 +17,25 @@
 #define HB_NVML_NOT_FOUND 6
 #define HB_NVML_INSUFFICIENT_SIZE 7
 #define HB_NVML_DRIVER_NOT_LOADED 9
+#define HB_NVML_TIMEOUT 10
+#define HB_NVML_GPU_IS_LOST 15
+
+/* nvmlEventTypeDoubleBitEccError, nvmlEventTypeXidCriticalError */
+#define HB_NVML_EVENT_ECC 2ULL
+#define HB_NVML_EVENT_XID 8ULL
 
 #define HB_NVML_NOT_AVAILABLE UINT64_MAX /* NVML_VALUE_NOT_AVAILABLE as an unsigned 64-bit number */
 
 /* nvmlMemory_t */
 struct hb_nvml_memory {
 	uint64_t total, free, used;
+};
+
+/* nvmlEventData_t; its first version ends before the instances. */
+struct hb_nvml_event {
+	void *device;
+	unsigned long long kind, data; /* data: the number of the Xid */
+	unsigned gpu_instance, compute_instance;
 };
 
 /*

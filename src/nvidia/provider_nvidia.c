@@ -7,10 +7,12 @@
 #include "base/uuid.h"
 #include "gpu/provider.h"
 #include "nvidia/nvml.h"
+#include "nvidia/xid_log.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,26 +55,10 @@ static bool read_value(const char *file, const char *key, char *value, size_t si
 	return found;
 }
 
-static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
-{
-	char wanted[HB_UUID_TEXT_SIZE], found[64], file[320];
-	int result = -ENOENT;
-	hb_uuid_format(uuid, wanted);
-	DIR *folder = opendir(PROC "/gpus");
-	for (struct dirent *entry; folder && (entry = readdir(folder));) {
-		snprintf(file, sizeof file, PROC "/gpus/%s/information", entry->d_name);
-		if (!read_value(file, "GPU UUID", found, sizeof found) || strcmp(found, wanted) != 0)
-			continue;
-		if (read_value(file, "Model", name, size))
-			result = 0;
-	}
-	if (folder)
-		closedir(folder);
-	return result;
-}
-
-/* The folders of GPUs are named by bus address; the number of a GPU is the number of GPUs before it. */
-static int gpu_index(const unsigned char uuid[16])
+/*
+ * Finds the folder of a GPU, which is named by its bus address. Returns how many GPUs come before it, or -ENOENT.
+ */
+static int find_folder(const unsigned char uuid[16], char bus[32])
 {
 	char wanted[HB_UUID_TEXT_SIZE], found[64], file[320];
 	struct dirent **entries;
@@ -81,14 +67,62 @@ static int gpu_index(const unsigned char uuid[16])
 	for (int i = 0; i < n; i++) {
 		snprintf(file, sizeof file, PROC "/gpus/%s/information", entries[i]->d_name);
 		bool is_gpu = read_value(file, "GPU UUID", found, sizeof found);
-		if (is_gpu && strcmp(found, wanted) == 0)
+		if (is_gpu && strcmp(found, wanted) == 0) {
 			index = before;
+			snprintf(bus, 32, "%.31s", entries[i]->d_name);
+		}
 		before += is_gpu;
 		free(entries[i]);
 	}
 	if (n >= 0)
 		free(entries);
 	return index;
+}
+
+static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
+{
+	char bus[32], file[320];
+	if (find_folder(uuid, bus) < 0)
+		return -ENOENT;
+	snprintf(file, sizeof file, PROC "/gpus/%s/information", bus);
+	return read_value(file, "Model", name, size) ? 0 : -ENOENT;
+}
+
+static int gpu_index(const unsigned char uuid[16])
+{
+	char bus[32];
+	return find_folder(uuid, bus);
+}
+
+/* NVML does not wait for a descriptor: the caller gets the answer when the time is over. */
+static int gpu_event(const unsigned char (*uuids)[16], uint32_t n, int stop_fd, int timeout_ms,
+		     struct hb_gpu_event *event, char why[HB_GPU_WHY_MAX])
+{
+	char bus[32];
+	int result = hb_nvml_event(uuids, n, timeout_ms, event, why);
+	if (result > 0 && event->kind == HB_GPU_EVENT_XID && find_folder(event->uuid, bus) >= 0)
+		event->pid = hb_xid_log_find(HB_XID_LOG, bus, event->xid, event->process);
+	return result;
+}
+
+static bool has_mig_instances(void)
+{
+	glob_t found = {0};
+	bool has = glob(PROC "/capabilities/gpu*/mig/gi*", 0, NULL, &found) == 0;
+	globfree(&found);
+	return has;
+}
+
+static bool gpu_is_missing(const unsigned char uuid[16])
+{
+	struct dirent **entries;
+	int n = scandir(PROC "/gpus", &entries, NULL, alphasort);
+	bool lists = n > 2; /* beside "." and ".." */
+	for (int i = 0; i < n; i++)
+		free(entries[i]);
+	if (n >= 0)
+		free(entries);
+	return lists && gpu_index(uuid) < 0 && !has_mig_instances();
 }
 
 static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
@@ -187,7 +221,9 @@ const struct hb_provider hb_provider_nvidia = {
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
 	.gpu_index = gpu_index,
+	.gpu_is_missing = gpu_is_missing,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
+	.gpu_event = gpu_event,
 	.probes = probes,
 };

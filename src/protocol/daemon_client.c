@@ -57,7 +57,10 @@ static int receive_answer(int socket, union hb_msg *message, struct hb_wire_fds 
 			  struct hb_error *error)
 {
 	const char *why = "";
+	fds->n = 0;
 	int result = wait_for_answer(socket) ? hb_wire_receive(socket, HB_SENDER_DAEMON, message, fds, &why) : -EAGAIN;
+	if (result < 0)
+		hb_wire_close_fds(fds);
 	if (result == -EPROTO)
 		return hb_error_set(error, result, "the daemon's answer is damaged: %s", why);
 	if (result == -EAGAIN)
@@ -98,6 +101,7 @@ static int say_hello(int socket, struct hb_error *error)
 	message->as_HELLO.version_min = HB_PROTOCOL_VERSION;
 	message->as_HELLO.version_max = HB_PROTOCOL_VERSION;
 	message->as_HELLO.page_version = HB_PAGE_VERSION;
+	message->as_HELLO.features = HB_PROTOCOL_ALL_FEATURES;
 	int result = call_daemon(socket, message, -1, &fds, HB_MSG_WELCOME, error);
 	if (!result && message->as_WELCOME.page_version != HB_PAGE_VERSION)
 		result = hb_error_set(error, -EPROTO,
@@ -107,18 +111,25 @@ static int say_hello(int socket, struct hb_error *error)
 	return result;
 }
 
+void hb_client_limit(int socket, int timeout_ms)
+{
+	/* A limit of 0 would mean no limit. */
+	int ms = timeout_ms > LIMIT_PARTS ? timeout_ms : LIMIT_PARTS;
+	struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
 static int connect_to(const char *path, int timeout_ms)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
 	if (strlen(path) >= sizeof address.sun_path)
 		return -ENAMETOOLONG;
 	strcpy(address.sun_path, path);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+	hb_client_limit(fd, timeout_ms);
 	int result;
 	do
 		result = connect(fd, (struct sockaddr *)&address, sizeof address);
@@ -156,14 +167,19 @@ static int check_server(int fd, const char *path, struct hb_error *error)
 
 int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
 {
+	int64_t until_ns = hb_clock_now_ns() + timeout_ms * HB_NS_PER_MS;
 	int fd = connect_to(path, timeout_ms);
+	if (fd == -EAGAIN) /* too many clients wait for a daemon that does not accept them */
+		return hb_error_set(error, -ETIMEDOUT, "%s: the daemon does not accept connections; restart it", path);
 	if (fd < 0)
 		return hb_error_set(error, fd, "%s: no daemon answers there: %s", path, strerror(-fd));
 	HB_FAULT(client_connected);
+	hb_client_limit(fd, (int)((until_ns - hb_clock_now_ns()) / HB_NS_PER_MS));
 	int result = check_server(fd, path, error);
 	if (result == 0)
 		result = say_hello(fd, error);
 	HB_FAULT(client_greeted);
+	hb_client_limit(fd, timeout_ms);
 	if (result == 0)
 		return fd;
 	close(fd);
@@ -220,11 +236,11 @@ static int map_page(struct hb_membership *member, int fd)
 
 static int map_gpu(struct hb_membership *member, uint32_t index, int fd)
 {
-	struct hb_gpu_page *old = member->gpus[index];
+	const struct hb_gpu_page *old = member->gpus[index];
 	struct stat found;
 	if (fstat(fd, &found) < 0 || found.st_size != (off_t)sizeof *old)
 		return -EPROTO;
-	void *page = mmap(old, sizeof *old, PROT_READ | PROT_WRITE, MAP_SHARED | (old ? MAP_FIXED : 0), fd, 0);
+	void *page = mmap((void *)(uintptr_t)old, sizeof *old, PROT_READ, MAP_SHARED | (old ? MAP_FIXED : 0), fd, 0);
 	if (page == MAP_FAILED)
 		return -errno;
 	member->gpus[index] = page;
@@ -300,7 +316,7 @@ void hb_membership_fini(struct hb_membership *member)
 {
 	for (size_t i = 0; i < HB_PAGE_GPUS; i++)
 		if (member->gpus[i])
-			munmap(member->gpus[i], sizeof *member->gpus[i]);
+			munmap((void *)(uintptr_t)member->gpus[i], sizeof *member->gpus[i]);
 	if (member->page)
 		munmap(member->page, sizeof *member->page);
 	if (member->page_fd >= 0)
@@ -316,13 +332,114 @@ static int call_for_done(int socket, union hb_msg *message, struct hb_error *err
 	return result;
 }
 
-int hb_client_bye(int socket, const unsigned char token[HB_TOKEN_BYTES], struct hb_error *error)
+int hb_client_bye_supervisor(int socket, const unsigned char token[HB_TOKEN_BYTES], char *said, size_t size,
+			     struct hb_error *error)
 {
+	struct hb_wire_fds fds;
 	union hb_msg *message = malloc(sizeof *message);
 	if (!message)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	hb_msg_init(message, HB_MSG_BYE);
 	memcpy(message->as_BYE.token, token, HB_TOKEN_BYTES);
+	int result = call_daemon(socket, message, -1, &fds, HB_MSG_DONE, error);
+	if (result == 0 && size) {
+		size_t length;
+		const char *text = hb_msg_text(message, &length);
+		snprintf(said, size, "%.*s", (int)length, text);
+	}
+	free(message);
+	return result;
+}
+
+int hb_client_bye(int socket, const unsigned char token[HB_TOKEN_BYTES], struct hb_error *error)
+{
+	return hb_client_bye_supervisor(socket, token, NULL, 0, error);
+}
+
+int hb_client_terminate(int socket, const unsigned char token[HB_TOKEN_BYTES], int signal, struct hb_error *error)
+{
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_TERMINATE);
+	memcpy(message->as_TERMINATE.token, token, HB_TOKEN_BYTES);
+	message->as_TERMINATE.signal = (uint32_t)signal;
+	return call_for_done(socket, message, error);
+}
+
+/* --- boards --- */
+
+int hb_board_make(void **at, size_t keep)
+{
+	unsigned char kept[256];
+	int fd = memfd_create("hb-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	if (*at && keep <= sizeof kept)
+		memcpy(kept, *at, keep);
+	void *page = MAP_FAILED;
+	if (ftruncate(fd, HB_PAGE_BOARD_BYTES) == 0 && (!*at || pwrite(fd, kept, keep, 0) == (ssize_t)keep))
+		page = mmap(*at, HB_PAGE_BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | (*at ? MAP_FIXED : 0), fd,
+			    0);
+	if (page != MAP_FAILED)
+		*at = page;
+	if (page != MAP_FAILED && fcntl(fd, F_ADD_SEALS, HB_BOARD_SEALS) == 0)
+		return fd;
+	int result = -errno;
+	close(fd);
+	return result;
+}
+
+static void fill_board(struct hb_msg_board *m, const unsigned char *token, const unsigned char *uuid)
+{
+	memcpy(m->token, token, HB_TOKEN_BYTES);
+	memcpy(m->uuid, uuid, HB_UUID_BYTES);
+}
+
+int hb_client_give_board(int socket, const unsigned char token[HB_TOKEN_BYTES], const unsigned char uuid[HB_UUID_BYTES],
+			 int fd, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_BOARD);
+	fill_board(&message->as_BOARD, token, uuid);
+	int result = call_daemon(socket, message, fd, &fds, HB_MSG_DONE, error);
+	free(message);
+	return result;
+}
+
+int hb_client_map_board(int socket, const unsigned char token[HB_TOKEN_BYTES], const unsigned char uuid[HB_UUID_BYTES],
+			uint32_t number, void *at, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_FETCH_BOARD);
+	fill_board(&message->as_FETCH_BOARD, token, uuid);
+	message->as_FETCH_BOARD.number = number;
+	int result = call_daemon(socket, message, -1, &fds, HB_MSG_FETCHED_BOARD, error);
+	free(message);
+	if (result < 0)
+		return result;
+	if (mmap(at, HB_PAGE_BOARD_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED, fds.fd[0], 0) == MAP_FAILED)
+		result = hb_error_set(error, -errno, "cannot map a board: %s", strerror(errno));
+	hb_wire_close_fds(&fds);
+	return result;
+}
+
+int hb_client_ask_memory(int socket, const unsigned char token[HB_TOKEN_BYTES], const unsigned char uuid[HB_UUID_BYTES],
+			 uint64_t bytes, struct hb_error *error)
+{
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_MEMORY);
+	memcpy(message->as_MEMORY.token, token, HB_TOKEN_BYTES);
+	memcpy(message->as_MEMORY.uuid, uuid, HB_UUID_BYTES);
+	message->as_MEMORY.bytes = bytes;
 	return call_for_done(socket, message, error);
 }
 

@@ -36,8 +36,8 @@ struct hb_tenant_options {
  * may use the pages meanwhile.
  */
 struct hb_membership {
-	struct hb_page *page;                   /* NULL = not a member */
-	struct hb_gpu_page *gpus[HB_PAGE_GPUS]; /* by index of hb_page.gpus */
+	struct hb_page *page;                         /* NULL = not a member */
+	const struct hb_gpu_page *gpus[HB_PAGE_GPUS]; /* by index of hb_page.gpus; mapped read-only */
 	uint32_t n_gpus;
 	uint32_t tenant, slot, generation;
 	int page_fd;         /* close-on-exec; kept to hand the page over to the next daemon */
@@ -50,9 +50,12 @@ struct hb_membership {
 
 /*
  * Connects and agrees on the version. Returns a descriptor (close-on-exec) or negative errno with *error; -EPERM also if
- * the daemon belongs to another user than root, and HB_SOCKET does not name its socket.
+ * the daemon belongs to another user than root, and HB_SOCKET does not name its socket. -ETIMEDOUT: no answer within the
+ * limit, which also applies to each later answer.
  */
 int hb_client_open(const char *path, int timeout_ms, struct hb_error *error);
+/* Changes the limit for each later answer. */
+void hb_client_limit(int socket, int timeout_ms);
 
 /*
  * Registers this process (SO_PEERCRED says which). Fills *member and, where
@@ -69,6 +72,36 @@ void hb_membership_fini(struct hb_membership *member);
 
 /* Lets this process leave its tenant. */
 int hb_client_bye(int socket, const unsigned char token[HB_TOKEN_BYTES], struct hb_error *error);
+
+/*
+ * As hb_client_bye(), for the supervisor of a tenant. `said`: one line for the user about a fault that ended the tenant's
+ * work, or "".
+ */
+int hb_client_bye_supervisor(int socket, const unsigned char token[HB_TOKEN_BYTES], char *said, size_t size,
+			     struct hb_error *error);
+
+/* Before this signal is sent to the tenant: ends the GPU work of the processes that it would kill; see struct hb_msg_terminate. */
+int hb_client_terminate(int socket, const unsigned char token[HB_TOKEN_BYTES], int signal, struct hb_error *error);
+
+/*
+ * Makes the board of this HP process on a GPU (struct hb_page_board): one page that only this process can write to, mapped at
+ * `at`, or anywhere if that is NULL. What is mapped at `at` is replaced and its first `keep` bytes are copied. Returns the
+ * descriptor for hb_client_give_board(), or a negative errno.
+ */
+int hb_board_make(void **at, size_t keep);
+/* Gives the board to the daemon; fd stays the caller's. -EPERM: this process is not HP; -ENOSPC: the list is full. */
+int hb_client_give_board(int socket, const unsigned char token[HB_TOKEN_BYTES], const unsigned char uuid[HB_UUID_BYTES],
+			 int fd, struct hb_error *error);
+/* Maps the board with this number read-only over the page at `at`. -ENOENT: it is no longer listed. */
+int hb_client_map_board(int socket, const unsigned char token[HB_TOKEN_BYTES], const unsigned char uuid[HB_UUID_BYTES],
+			uint32_t number, void *at, struct hb_error *error);
+
+/*
+ * Asks for a larger lease of memory on a GPU: room for `bytes` more. -EAGAIN: the daemon asks the driver meanwhile, ask
+ * again in some ms; -ENOMEM: the other LP tenants use too much.
+ */
+int hb_client_ask_memory(int socket, const unsigned char token[HB_TOKEN_BYTES], const unsigned char uuid[HB_UUID_BYTES],
+			 uint64_t bytes, struct hb_error *error);
 
 /* Changes a tenant; see struct hb_msg_set, whose header is filled here. */
 int hb_client_set(int socket, const struct hb_msg_set *change, struct hb_error *error);

@@ -94,6 +94,13 @@ static const char *check_fields(const union hb_msg *m, size_t n_fds)
 		if (m->as_RECORD.action != HB_RECORD_START && m->as_RECORD.action != HB_RECORD_STOP)
 			return "unknown action";
 		return m->as_RECORD.seconds > 3600 ? "more than an hour" : NULL;
+	case HB_MSG_TERMINATE:
+		if (all_zero(m->as_TERMINATE.token, sizeof m->as_TERMINATE.token))
+			return "empty token";
+		return m->as_TERMINATE.signal > 64 ? "unknown signal" : NULL;
+	case HB_MSG_BOARD:
+	case HB_MSG_FETCHED_BOARD:
+		return n_fds == 1 ? NULL : "descriptor missing";
 	case HB_MSG_ERROR:
 		return m->as_ERROR.code >= 0 ? "an error without a code" : NULL;
 	case HB_MSG_TEXT:

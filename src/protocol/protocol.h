@@ -14,8 +14,14 @@
  *                              <- TEXT, TEXT ... (JSON, `more` until the last)
  *   RECORD (start, stop)       ->
  *                              <- DONE; for stop TEXT, TEXT ... (core/recording.h); or ERROR
- *   SET, BYE                   ->
+ *   SET, MEMORY, BOARD         ->
  *                              <- DONE or ERROR
+ *   FETCH_BOARD                ->
+ *                              <- FETCHED_BOARD + descriptor, or ERROR
+ *   BYE                        ->
+ *                              <- DONE (with text, see struct hb_msg_done) or ERROR
+ *   TERMINATE                  ->
+ *                              <- DONE when the GPU work has ended, at the latest after HB_TERMINATE_LIMIT_MS; or ERROR
  *
  * The daemon answers a request before it reads the next one. The kernel says who
  * the peer is (SO_PEERCRED), never a message. A message that breaks a rule below
@@ -26,6 +32,13 @@
  * belong to one tenant, also when they register again after the daemon died. A
  * process leaves its tenant with BYE or when it ends, not by closing the
  * connection.
+ *
+ * If one client of an MPS server is killed while it has GPU work, the server may
+ * fail the work of its other clients. So `hb run` stays as the supervisor of a
+ * low-priority command inside the MPS server (HB_REGISTER_SUPERVISED): before a
+ * signal that would kill processes of the tenant, it sends TERMINATE. If the
+ * supervisor ends without BYE, the daemon ends the tenant's GPU work in the same
+ * way and then kills the tenant's processes.
  *
  * Used by hbd, hb and the shim. Allocates nothing and needs no library.
  */
@@ -42,6 +55,8 @@
 #define HB_MSG_TEXT_MAX 32768
 #define HB_MSG_MAX (HB_MSG_TEXT_MAX + 1024) /* no message is larger */
 #define HB_TOKEN_BYTES 16
+/* Seals of a board: it cannot be resized, and nobody can map it writable who has not done so before. */
+#define HB_BOARD_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 #define HB_UUID_BYTES 16
 
 struct hb_msg_header {
@@ -50,11 +65,22 @@ struct hb_msg_header {
 	uint16_t zero;
 };
 
+/*
+ * What client and daemon can do beyond the first release with protocol version 1, in which these bits were 0. So that an
+ * upgrade keeps running tenants scheduled, a change of the protocol or of a page gets a bit here (and in enum
+ * hb_page_feature, if processes must see it without a message); a new version number would cut them off.
+ */
+enum hb_protocol_feature {
+	HB_PROTOCOL_ONE_WRITER = 1,  /* the client maps GPU pages read-only (else: former_page.h) */
+	HB_PROTOCOL_SUPERVISION = 2, /* HB_REGISTER_SUPERVISED and TERMINATE */
+	HB_PROTOCOL_ALL_FEATURES = 3,
+};
+
 struct hb_msg_hello {
 	struct hb_msg_header header;
 	uint32_t version_min, version_max; /* accepted if the range contains HB_PROTOCOL_VERSION */
 	uint32_t page_version;             /* HB_PAGE_VERSION of the client */
-	uint32_t zero;
+	uint32_t features;                 /* set of enum hb_protocol_feature: what the client can do */
 };
 
 struct hb_msg_welcome {
@@ -62,7 +88,7 @@ struct hb_msg_welcome {
 	uint32_t version;
 	uint32_t daemon_pid;
 	uint32_t page_version;
-	uint32_t zero;
+	uint32_t features; /* set of enum hb_protocol_feature: what the daemon can do */
 };
 
 struct hb_msg_error {
@@ -78,7 +104,9 @@ enum hb_register_flags {
 	HB_REGISTER_PAGE =
 		8, /* the descriptor of the tenant's page, made by an earlier daemon, comes with the message */
 	HB_REGISTER_MPS = 16, /* the process was started with the environment of the daemon's MPS server */
-	HB_REGISTER_ALL_FLAGS = 31,
+	HB_REGISTER_SUPERVISED =
+		32, /* with CREATE: if the tenant runs in the MPS server, the process stays as its supervisor */
+	HB_REGISTER_ALL_FLAGS = 63,
 };
 
 struct hb_msg_register {
@@ -134,12 +162,45 @@ struct hb_msg_set {
 	uint32_t zero;
 };
 
+/*
+ * BOARD: an HP process hands over the descriptor of its board for the GPU (struct hb_page_board). FETCH_BOARD: an LP process
+ * wants the descriptor of the board with this number.
+ */
+struct hb_msg_board {
+	struct hb_msg_header header;
+	unsigned char token[HB_TOKEN_BYTES];
+	unsigned char uuid[HB_UUID_BYTES];
+	uint32_t number; /* FETCH_BOARD: in hb_gpu_page.boards; BOARD: 0 */
+	uint32_t zero;
+};
+
+/* An LP process needs `bytes` more than its tenant's lease allows (hb_page_gpu.low_lease_bytes). DONE: the lease is larger now. */
+struct hb_msg_memory {
+	struct hb_msg_header header;
+	unsigned char token[HB_TOKEN_BYTES];
+	unsigned char uuid[HB_UUID_BYTES];
+	uint64_t bytes;
+};
+
 enum hb_record_action { HB_RECORD_START = 1, HB_RECORD_STOP = 2 };
 
 struct hb_msg_record {
 	struct hb_msg_header header;
 	uint32_t action;  /* enum hb_record_action */
 	uint32_t seconds; /* START: time limit, 1 .. 3600, after which the daemon stops by itself */
+};
+
+#define HB_TERMINATE_LIMIT_MS 2000
+
+/*
+ * A signal is about to be sent to the tenant: ends the GPU work of those of its processes that the signal would kill
+ * (base/signal_action.h) and that are clients of the MPS server. Kills nothing. For the tenant's user and root.
+ */
+struct hb_msg_terminate {
+	struct hb_msg_header header;
+	unsigned char token[HB_TOKEN_BYTES];
+	uint32_t signal; /* 1..64; 0 = of all its processes */
+	uint32_t zero;
 };
 
 struct hb_msg_status {
@@ -156,7 +217,7 @@ struct hb_msg_text {
 struct hb_msg_done {
 	struct hb_msg_header header;
 	uint32_t zero[2];
-};
+}; /* text, only after BYE of a supervisor: one line for the user about a fault that ended the tenant's work; or none */
 
 enum hb_msg_kind {
 #define HB_MESSAGE(name, number, sender, type, text_max, fds_max) HB_MSG_##name = number,

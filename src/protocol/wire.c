@@ -8,14 +8,19 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-union control {
+union sent_control {
 	struct cmsghdr align;
 	char bytes[CMSG_SPACE(HB_MSG_FDS_MAX * sizeof(int))];
 };
 
+union received_control {
+	struct cmsghdr align;
+	char bytes[CMSG_SPACE(HB_WIRE_FDS_MAX * sizeof(int))];
+};
+
 int hb_wire_send(int socket, const union hb_msg *message, const int *fds, size_t n_fds)
 {
-	union control control;
+	union sent_control control;
 	struct iovec part = {.iov_base = (void *)(uintptr_t)message->bytes, .iov_len = message->header.size};
 	struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
 	if (n_fds > HB_MSG_FDS_MAX)
@@ -45,7 +50,7 @@ static void collect_fds(struct msghdr *packet, struct hb_wire_fds *fds)
 		if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
 			continue;
 		size_t n = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n && fds->n < HB_MSG_FDS_MAX; i++)
+		for (size_t i = 0; i < n && fds->n < HB_WIRE_FDS_MAX; i++)
 			memcpy(&fds->fd[fds->n++], CMSG_DATA(head) + i * sizeof(int), sizeof(int));
 	}
 }
@@ -60,7 +65,7 @@ void hb_wire_close_fds(struct hb_wire_fds *fds)
 int hb_wire_receive(int socket, enum hb_msg_sender sender, union hb_msg *message, struct hb_wire_fds *fds,
 		    const char **why)
 {
-	union control control;
+	union received_control control;
 	struct iovec part = {.iov_base = message->bytes, .iov_len = sizeof message->bytes};
 	struct msghdr packet = {
 		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
@@ -72,15 +77,11 @@ int hb_wire_receive(int socket, enum hb_msg_sender sender, union hb_msg *message
 	if (n < 0)
 		return -errno;
 	collect_fds(&packet, fds);
-	int result = 0;
-	if (n == 0)
-		result = -ENOTCONN;
-	else if (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+	if (n == 0 && fds->n == 0)
+		return -ENOTCONN;
+	if (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		*why = "packet too long";
-		result = -EPROTO;
-	} else
-		result = hb_msg_check(message, (size_t)n, fds->n, sender, why);
-	if (result < 0)
-		hb_wire_close_fds(fds);
-	return result;
+		return -EPROTO;
+	}
+	return hb_msg_check(message, (size_t)n, fds->n, sender, why);
 }

@@ -9,10 +9,16 @@
 
 #include "protocol/protocol.h"
 
-/* Descriptors that were received with a message. The receiver closes those that it does not keep. */
+/*
+ * The most descriptors that Linux passes with a packet (SCM_MAX_FD). There is room for all of them: the kernel would
+ * close those that do not fit in the middle of the call, and closing a file may wait for its file system.
+ */
+#define HB_WIRE_FDS_MAX 253
+
+/* Descriptors that were received with a packet. The receiver closes those that it does not keep. */
 struct hb_wire_fds {
 	size_t n;
-	int fd[HB_MSG_FDS_MAX];
+	int fd[HB_WIRE_FDS_MAX];
 };
 
 /* 0, or negative errno (-EAGAIN: non-blocking and full, or timed out). The caller keeps the descriptors. */
@@ -20,8 +26,8 @@ int hb_wire_send(int socket, const union hb_msg *message, const int *fds, size_t
 
 /*
  * Receives and checks one message of `sender`. 0; -ENOTCONN when the peer
- * closed the connection; -EPROTO (why set) for a bad message; other negative errno. On
- * failure no descriptor is left open.
+ * closed the connection; -EPROTO (why set) for a bad message; other negative errno. Descriptors may have come with a bad
+ * message, too: *fds is valid in every case, and the caller closes them.
  */
 int hb_wire_receive(int socket, enum hb_msg_sender sender, union hb_msg *message, struct hb_wire_fds *fds,
 		    const char **why);

@@ -145,19 +145,27 @@ struct drain_poll {
 	bool if_blind;      /* the answer if the GPU must not be queried now */
 };
 
+/* Whether the answer is that work is unfinished. The thread may learn of a lost context before the application does. */
+static bool is_unfinished(CUresult answer)
+{
+	if (answer != CUDA_SUCCESS && answer != CUDA_ERROR_NOT_READY)
+		hb_tenant_note_error(answer);
+	return answer == CUDA_ERROR_NOT_READY;
+}
+
 static bool is_context_busy(struct drain_row *row, const struct drain_poll *poll)
 {
 	if (!poll->closed || row->marked_at != poll->submitted)
 		row->marked = false;
 	if (!poll->closed)
-		return HB_REAL(cuStreamQuery)(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
+		return is_unfinished(HB_REAL(cuStreamQuery)(CU_STREAM_LEGACY));
 	if (!row->mark && HB_REAL(cuEventCreate)(&row->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
 	if (!row->marked && HB_REAL(cuEventRecord)(row->mark, CU_STREAM_LEGACY) != CUDA_SUCCESS)
 		return false;
 	row->marked = true;
 	row->marked_at = poll->submitted;
-	return HB_REAL(cuEventQuery)(row->mark) == CUDA_ERROR_NOT_READY;
+	return is_unfinished(HB_REAL(cuEventQuery)(row->mark));
 }
 
 /* A context in an error state answers neither yes nor no and counts as idle, or others would wait for it forever. */
@@ -167,7 +175,7 @@ static bool is_row_busy(struct drain_row *row, const struct drain_poll *poll)
 		return poll->if_blind;
 	if (HB_REAL(cuCtxSetCurrent)(row->context) != CUDA_SUCCESS)
 		return false;
-	return row->stream ? HB_REAL(cuStreamQuery)(row->stream) == CUDA_ERROR_NOT_READY : is_context_busy(row, poll);
+	return row->stream ? is_unfinished(HB_REAL(cuStreamQuery)(row->stream)) : is_context_busy(row, poll);
 }
 
 static bool is_gpu_busy(const struct hb_place *place, const struct drain_poll *poll)
@@ -334,6 +342,7 @@ static long poll_all(const struct hb_place *place, struct drain_memory memories[
 		busy |= poll_gpu(place, gpu, &memories[gpu]) && is_waited_for(place, gpu);
 	}
 	hb_shim_spatial_update_alert(place);
+	hb_shim_spatial_update_boards(place);
 	hb_launch_trace_refresh(place);
 	if (!polled)
 		return POLL_UNUSED_NS;

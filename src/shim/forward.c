@@ -82,6 +82,8 @@ static uint64_t count_launches(const struct hb_place *place)
 static void end_slow_call(CUresult result)
 {
 	const struct slow_call call = slow_call;
+	if (__builtin_expect(result != CUDA_SUCCESS, 0))
+		hb_tenant_note_error(result);
 	if (call.duty & HB_DUTY_WIDE)
 		hb_takeover_end_wide();
 	if (call.duty & HB_DUTY_DOUBT)

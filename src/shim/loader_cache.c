@@ -45,7 +45,7 @@ static const char *read_string(const char *file, size_t size, uint32_t offset)
 	return file + offset;
 }
 
-static void *visit_entries(const char *file, size_t size, const char *library,
+void *hb_loader_cache_read(const char *file, size_t size, const char *library,
 			   void *(*visit)(const char *path, void *context), void *context)
 {
 	struct cache_header header;
@@ -81,7 +81,7 @@ void *hb_loader_cache_each(const char *cache_path, const char *library, void *(*
 		size_t size = (size_t)st.st_size;
 		void *file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
 		if (file != MAP_FAILED) {
-			found = visit_entries(file, size, library, visit, context);
+			found = hb_loader_cache_read(file, size, library, visit, context);
 			munmap(file, size);
 		}
 	}

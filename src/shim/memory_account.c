@@ -6,24 +6,32 @@
  */
 #include "shim/memory_account.h"
 
+#include "base/clock.h"
 #include "base/fault_point.h"
 #include "shim/shim_foresight.h"
 #include "shim/shim_tenant.h"
 
+#include <errno.h>
 #include <string.h>
+#include <time.h>
+
+/* How long an allocation waits for memory that other LP tenants do not use. */
+#define ASK_MOST_NS HB_NS_PER_S
+#define ASK_AGAIN_NS (20 * HB_NS_PER_MS)
+#define ASK_TRIES 3
 
 /* Bytes that the driver kept when last asked, minus those that allocations have used since. They are on the account. */
 static hb_page_u64 kept_bytes[HB_N_KEPT][HB_PAGE_GPUS];
 
 /* False: the sum would exceed the limit. */
-static bool raise_sum(hb_page_u64 *sum, uint64_t bytes, uint64_t limit)
+static bool raise_sum(hb_page_u64 *sum, uint64_t bytes, uint64_t limit, uint64_t *raised)
 {
 	uint64_t used = atomic_load_explicit(sum, memory_order_relaxed);
 	do
 		if (bytes > limit || used > limit - bytes)
 			return false;
-	while (!atomic_compare_exchange_weak_explicit(sum, &used, used + bytes, memory_order_relaxed,
-						      memory_order_relaxed));
+	while (!atomic_compare_exchange_weak(sum, &used, used + bytes));
+	*raised = used + bytes;
 	return true;
 }
 
@@ -35,35 +43,73 @@ static void lower_sum(hb_page_u64 *sum, uint64_t bytes)
 		;
 }
 
-/* Returns the sum that all LP tenants share; NULL in HP. */
-static hb_page_u64 *find_low_sum(const struct hb_place *place, unsigned gpu)
+static uint64_t load_bytes(const hb_page_u64 *bytes)
 {
-	bool low = atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
-	return low && place->gpus[gpu] ? &place->gpus[gpu]->low_used_bytes : NULL;
+	return atomic_load_explicit(bytes, memory_order_relaxed);
+}
+
+static uint64_t subtract(uint64_t from, uint64_t bytes)
+{
+	return from > bytes ? from - bytes : 0;
+}
+
+static bool is_low(const struct hb_place *place)
+{
+	return atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
 }
 
 /* Returns what all LP tenants together may use. */
 static uint64_t read_low_limit(const struct hb_place *place, unsigned gpu)
 {
-	uint64_t total = atomic_load_explicit(&place->gpus[gpu]->total_bytes, memory_order_relaxed);
-	uint64_t reserve = atomic_load_explicit(&place->gpus[gpu]->reserve_bytes, memory_order_relaxed);
-	if (!total)
+	uint64_t total = load_bytes(&place->page->gpus[gpu].total_bytes);
+	uint64_t reserve = place->gpus[gpu] ? load_bytes(&place->gpus[gpu]->reserve_bytes) : 0;
+	return total ? subtract(total, reserve) : UINT64_MAX;
+}
+
+/* Returns what this tenant may use of that while the other LP tenants use what they used last. */
+static uint64_t read_low_share(const struct hb_place *place, unsigned gpu)
+{
+	uint64_t limit = read_low_limit(place, gpu);
+	return limit == UINT64_MAX ? limit : subtract(limit, load_bytes(&place->page->gpus[gpu].low_others_bytes));
+}
+
+/* Whether a daemon is there that computes the lease. */
+static bool has_lease(const struct hb_place *place)
+{
+	uint32_t features = atomic_load_explicit(&place->page->features, memory_order_relaxed);
+	return (features & HB_FEATURE_LEASES) && !hb_daemon_silent(place);
+}
+
+/* What bounds a claim, besides the tenant's own limit. */
+enum room_limit {
+	BY_LEASE,
+	BY_SHARE, /* the daemon cannot be asked, and its heartbeat is not old enough to show that */
+	NO_LIMIT, /* not even the tenant's limit */
+};
+
+/* Returns what this tenant may use of the memory for LP without asking the daemon. */
+static uint64_t read_lease(const struct hb_place *place, unsigned gpu, enum room_limit by)
+{
+	if (!is_low(place))
 		return UINT64_MAX;
-	return total > reserve ? total - reserve : 0;
+	return by == BY_LEASE && has_lease(place) ? atomic_load(&place->page->gpus[gpu].low_lease_bytes)
+						  : read_low_share(place, gpu);
 }
 
 static uint64_t read_tenant_limit(const struct hb_place *place, unsigned gpu)
 {
-	return atomic_load_explicit(&place->page->gpus[gpu].limit_bytes, memory_order_relaxed);
+	return load_bytes(&place->page->gpus[gpu].limit_bytes);
 }
 
-/* Raises both sums or none. */
-static bool raise_sums(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
+/* False: the limit or the lease is too small. The daemon may lower the lease at any time (struct hb_page_gpu). */
+static bool raise_used(const struct hb_place *place, unsigned gpu, uint64_t bytes, enum room_limit by)
 {
-	hb_page_u64 *used = &place->page->gpus[gpu].used_bytes, *low = find_low_sum(place, gpu);
-	if (!raise_sum(used, bytes, limited ? read_tenant_limit(place, gpu) : UINT64_MAX))
+	hb_page_u64 *used = &place->page->gpus[gpu].used_bytes;
+	uint64_t limit = read_tenant_limit(place, gpu), lease = read_lease(place, gpu, by), raised;
+	if (!raise_sum(used, bytes, limit < lease ? limit : lease, &raised))
 		return false;
-	if (!low || raise_sum(low, bytes, limited ? read_low_limit(place, gpu) : UINT64_MAX))
+	HB_FAULT(shim_memory_leased);
+	if (raised <= read_lease(place, gpu, by))
 		return true;
 	lower_sum(used, bytes);
 	return false;
@@ -80,11 +126,13 @@ static void end_change(const struct hb_place *place)
 	atomic_fetch_sub_explicit(&place->process->memory_pending, 1, memory_order_release);
 }
 
-static bool take_room(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
+static bool take_room(const struct hb_place *place, unsigned gpu, uint64_t bytes, enum room_limit by)
 {
 	begin_change(place);
 	HB_FAULT(shim_memory_begun);
-	bool taken = raise_sums(place, gpu, bytes, limited);
+	bool taken = by == NO_LIMIT || raise_used(place, gpu, bytes, by);
+	if (by == NO_LIMIT)
+		atomic_fetch_add(&place->page->gpus[gpu].used_bytes, bytes);
 	HB_FAULT(shim_memory_raised);
 	if (taken)
 		atomic_fetch_add_explicit(&place->process->memory[gpu].used_bytes, bytes, memory_order_relaxed);
@@ -99,14 +147,47 @@ static void give_room_back(unsigned gpu, uint64_t bytes)
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return;
 	begin_change(place);
-	hb_page_u64 *low = find_low_sum(place, gpu);
 	lower_sum(&place->page->gpus[gpu].used_bytes, bytes);
 	HB_FAULT(shim_memory_lowered);
-	if (low)
-		lower_sum(low, bytes);
 	lower_sum(&place->process->memory[gpu].used_bytes, bytes);
 	end_change(place);
 	HB_FAULT(shim_memory_given);
+}
+
+/*
+ * Asks the daemon for a larger lease. The daemon may have to ask the driver what others really use, so this is repeated for a
+ * while; a call that would fail otherwise may take that long. 0: the lease is larger now; -ENOMEM: there is no more;
+ * another error: the daemon gave no answer.
+ */
+static int ask_lease(unsigned gpu, uint64_t bytes)
+{
+	int64_t until_ns = hb_clock_now_ns() + ASK_MOST_NS;
+	int result;
+	while ((result = hb_tenant_ask_memory(gpu, bytes)) == -EAGAIN && hb_clock_now_ns() < until_ns)
+		nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_NS}, NULL);
+	return result == -EAGAIN ? -ENOMEM : result;
+}
+
+/* Whether a larger lease can help. */
+static bool can_ask(const struct hb_place *place, unsigned gpu, uint64_t bytes)
+{
+	uint64_t limit = read_tenant_limit(place, gpu), used = load_bytes(&place->page->gpus[gpu].used_bytes);
+	return is_low(place) && has_lease(place) && bytes <= limit && used <= limit - bytes;
+}
+
+/* Another process may take the memory between the answer and the claim. */
+static bool take_leased_room(const struct hb_place *place, unsigned gpu, uint64_t bytes)
+{
+	for (int i = 0; i < ASK_TRIES; i++) {
+		if (take_room(place, gpu, bytes, BY_LEASE))
+			return true;
+		int result = can_ask(place, gpu, bytes) ? ask_lease(gpu, bytes) : -ENOMEM;
+		if (result == -ENOMEM)
+			return false;
+		if (result < 0)
+			return take_room(place, gpu, bytes, BY_SHARE);
+	}
+	return take_room(place, gpu, bytes, BY_LEASE);
 }
 
 bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
@@ -115,9 +196,9 @@ bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 	hb_shim_foresight_first_call(HB_SOURCE_ALLOCATION);
 	claim->bytes = bytes;
 	claim->gpu = place->page ? gpu : HB_PAGE_GPUS;
-	if (claim->gpu >= HB_PAGE_GPUS || take_room(place, gpu, bytes, true))
+	if (claim->gpu >= HB_PAGE_GPUS || take_leased_room(place, gpu, bytes))
 		return true;
-	if (hb_memory_shrink_kept(gpu) && take_room(place, gpu, bytes, true))
+	if (hb_memory_shrink_kept(gpu) && take_leased_room(place, gpu, bytes))
 		return true;
 	hb_shim_count(HB_COUNT_allocations_refused, 1);
 	return false;
@@ -141,7 +222,7 @@ bool hb_memory_claim_kept(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return hb_memory_claim(claim, gpu, bytes);
 	uint64_t part = take_kept(gpu, bytes);
-	if (take_room(place, gpu, bytes - part, true)) {
+	if (take_room(place, gpu, bytes - part, BY_LEASE)) {
 		*claim = (struct hb_claim){.bytes = bytes, .gpu = gpu};
 		return true;
 	}
@@ -159,7 +240,7 @@ void hb_memory_adjust(struct hb_claim *claim, uint64_t bytes)
 	if (claim->gpu >= HB_PAGE_GPUS)
 		return;
 	if (bytes > claim->bytes)
-		take_room(hb_place(), claim->gpu, bytes - claim->bytes, false);
+		take_room(hb_place(), claim->gpu, bytes - claim->bytes, NO_LIMIT);
 	else
 		give_room_back(claim->gpu, claim->bytes - bytes);
 	claim->bytes = bytes;
@@ -189,18 +270,14 @@ bool hb_memory_fits(unsigned gpu, uint64_t bytes)
 	const struct hb_place *place = hb_place();
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return true;
-	uint64_t limit = read_tenant_limit(place, gpu);
-	uint64_t used = atomic_load_explicit(&place->page->gpus[gpu].used_bytes, memory_order_relaxed);
-	bool fits = bytes <= limit && used <= limit - bytes;
-	hb_page_u64 *low = find_low_sum(place, gpu);
-	if (fits && low) {
-		limit = read_low_limit(place, gpu);
-		used = atomic_load_explicit(low, memory_order_relaxed);
-		fits = bytes <= limit && used <= limit - bytes;
-	}
-	if (!fits)
-		hb_shim_count(HB_COUNT_allocations_refused, 1);
-	return fits;
+	uint64_t limit = read_tenant_limit(place, gpu), share = is_low(place) ? read_low_share(place, gpu) : UINT64_MAX;
+	uint64_t used = load_bytes(&place->page->gpus[gpu].used_bytes);
+	if (share < limit)
+		limit = share;
+	if (bytes <= limit && used <= limit - bytes)
+		return true;
+	hb_shim_count(HB_COUNT_allocations_refused, 1);
+	return false;
 }
 
 bool hb_memory_begin_free(enum hb_memory_kind kind, uint64_t handle, struct hb_memory_entry *entry_out)
@@ -244,15 +321,9 @@ void hb_memory_set_kept(enum hb_kept by, unsigned gpu, uint64_t bytes)
 		return;
 	uint64_t before = atomic_exchange(&kept_bytes[by][gpu], bytes);
 	if (bytes > before)
-		take_room(place, gpu, bytes - before, false);
+		take_room(place, gpu, bytes - before, NO_LIMIT);
 	else
 		give_room_back(gpu, before - bytes);
-}
-
-static uint64_t count_left(uint64_t limit, const hb_page_u64 *sum)
-{
-	uint64_t used = atomic_load_explicit(sum, memory_order_relaxed);
-	return used < limit ? limit - used : 0;
 }
 
 static void bound_size(size_t *value, uint64_t bound)
@@ -266,15 +337,14 @@ void hb_memory_info(unsigned gpu, size_t *free_bytes, size_t *total_bytes)
 	const struct hb_place *place = hb_place();
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return;
-	uint64_t limit = read_tenant_limit(place, gpu);
+	uint64_t limit = read_tenant_limit(place, gpu), used = load_bytes(&place->page->gpus[gpu].used_bytes);
 	if (limit != UINT64_MAX) {
 		bound_size(total_bytes, limit);
-		bound_size(free_bytes, count_left(limit, &place->page->gpus[gpu].used_bytes));
+		bound_size(free_bytes, subtract(limit, used));
 	}
-	hb_page_u64 *low = find_low_sum(place, gpu);
-	if (low && read_low_limit(place, gpu) != UINT64_MAX) {
+	if (is_low(place) && read_low_limit(place, gpu) != UINT64_MAX) {
 		bound_size(total_bytes, read_low_limit(place, gpu));
-		bound_size(free_bytes, count_left(read_low_limit(place, gpu), low));
+		bound_size(free_bytes, subtract(read_low_share(place, gpu), used));
 	}
 }
 

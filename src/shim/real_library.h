@@ -7,6 +7,8 @@
 #ifndef HB_SHIM_REAL_LIBRARY_H
 #define HB_SHIM_REAL_LIBRARY_H
 
+#include <stddef.h>
+
 #define HB_LOADER_CACHE "/etc/ld.so.cache"
 
 /*
@@ -16,5 +18,8 @@
  */
 void *hb_loader_cache_each(const char *cache_path, const char *library, void *(*visit)(const char *path, void *context),
 			   void *context);
+/* Does the same with the bytes of a cache. */
+void *hb_loader_cache_read(const char *file, size_t size, const char *library,
+			   void *(*visit)(const char *path, void *context), void *context);
 
 #endif

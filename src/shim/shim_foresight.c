@@ -66,7 +66,7 @@ static uint32_t read_gpu_facts(struct hb_gpu_facts *facts)
 	const struct hb_place *place = hb_place();
 	uint32_t n = 0;
 	for (uint32_t i = 0; place->page && i < place->page->n_gpus && i < HB_PAGE_GPUS; i++) {
-		struct hb_gpu_page *gpu = place->gpus[i];
+		const struct hb_gpu_page *gpu = place->gpus[i];
 		if (!gpu)
 			continue;
 		facts[n].low_present = atomic_load_explicit(&gpu->tenants_low, memory_order_relaxed) > 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The spatial engine inside a process. An HP process publishes the progress of its
- * requests on the board of the GPU page. An LP process reads the board at each
- * launch; the launch goes now, goes with an SM mask, is split, or waits.
+ * requests on its board. An LP process reads the boards of HP at each launch; the launch goes now, goes with an SM mask, is split, or waits.
  * decide/spatial*.h makes the decisions; the files here apply them to a real
  * program with several threads, streams and contexts.
  *
@@ -67,7 +66,24 @@ void hb_shim_spatial_context_stays(CUcontext context);
 void hb_shim_spatial_context_gone(CUcontext context);
 void hb_shim_spatial_leave_in_child(void);
 
+/* ---- boards: shim_spatial_boards.c ---- */
+
+/* Gives this process's board to the daemon, or fetches those of HP, if that is needed. Not at a launch; may wait for the daemon. */
+void hb_shim_spatial_update_boards(const struct hb_place *place);
+/* The same on a connection to the daemon. */
+void hb_shim_spatial_exchange_boards(int socket);
+
 /* ---- between the files of the spatial engine ---- */
+
+struct hb_spatial_beacon;
+struct hb_spatial_view;
+/* LP: whether HP serves a request now, and what HP's boards say. An HP process whose board is not mapped yet counts as serving. */
+bool hb_shim_spatial_sees_high(const struct hb_place *place, unsigned gpu, int64_t now_ns);
+void hb_shim_spatial_look(const struct hb_place *place, unsigned gpu, int64_t now_ns, uint32_t sms,
+			  struct hb_spatial_view *view);
+/* HP: the record that LP reads; NULL: there is none yet. */
+struct hb_spatial_beacon *hb_shim_spatial_own_beacon(unsigned gpu);
+void hb_shim_spatial_boards_leave_in_child(void);
 
 void hb_shim_spatial_high_leave_in_child(void);
 

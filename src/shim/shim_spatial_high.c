@@ -2,7 +2,7 @@
 /*
  * The spatial engine in an HP process; see shim_spatial.h. A request is what
  * shim_foresight.c infers, or what the application reports. Its begin and its end
- * are one store each to this process's record on the board; decide/spatial_high.h
+ * are one store each to this process's board; decide/spatial_high.h
  * learns from the requests.
  *
  * Threads only try to enter: a thread that finds another one inside skips its
@@ -15,11 +15,10 @@
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
 
-_Static_assert(sizeof(struct hb_spatial_board) == HB_PAGE_BOARD_BYTES, "the board fits its place on the page");
-
-static atomic_bool entered; /* a thread is inside; guards the next three */
+static atomic_bool entered; /* a thread is inside; guards the next four */
 static struct hb_spatial_high highs[HB_PAGE_GPUS];
 static bool has_begun[HB_PAGE_GPUS];        /* highs[] of this GPU is initialised */
+static uint32_t read_ppm[HB_PAGE_GPUS];     /* allowance last read from the page */
 static unsigned serving_gpu = HB_PAGE_GPUS; /* GPU of the request in progress; HB_PAGE_GPUS = none */
 
 static bool try_enter_state(void)
@@ -42,15 +41,23 @@ static uint32_t count_sms(void)
 	return sms > 0 ? (uint32_t)sms : 0;
 }
 
-/* Claims a record on the board. A new daemon brings a new page, so this is repeated; what was learned stays. */
-static void claim_record(struct hb_spatial_high *high, struct hb_gpu_page *page, uint32_t owner)
+/* Uses this process's board as soon as there is one; what was learned before stays. */
+static void claim_record(struct hb_spatial_high *high, unsigned gpu, uint32_t owner)
 {
-	if (high->beacon && atomic_load_explicit(&high->beacon->owner, memory_order_relaxed) == owner)
+	struct hb_spatial_beacon *beacon = hb_shim_spatial_own_beacon(gpu);
+	if (!beacon || (high->beacon == beacon && atomic_load_explicit(&beacon->owner, memory_order_relaxed)))
 		return;
-	high->beacon = hb_spatial_claim((struct hb_spatial_board *)page->board, owner);
-	if (!high->beacon)
-		return;
+	high->beacon = beacon;
 	hb_spatial_high_tell(high);
+	atomic_store_explicit(&beacon->owner, owner, memory_order_release);
+}
+
+/* The daemon changes the allowance now and then. */
+static void update_allowance(struct hb_spatial_high *high, const struct hb_place *place, unsigned gpu)
+{
+	uint32_t ppm = atomic_load_explicit(&place->page->gpus[gpu].allowance_ppm, memory_order_relaxed);
+	if (ppm != read_ppm[gpu])
+		high->allowance_ppm = read_ppm[gpu] = ppm;
 }
 
 /* Returns the state of the current GPU if this process is HP in the spatial engine there; else NULL. */
@@ -67,9 +74,11 @@ static struct hb_spatial_high *find_own_state(unsigned *gpu)
 		if (!sms)
 			return NULL;
 		hb_spatial_high_init(high, NULL, sms);
+		read_ppm[*gpu] = 0;
 		has_begun[*gpu] = true;
 	}
-	claim_record(high, place->gpus[*gpu], atomic_load_explicit(&place->process->pid, memory_order_relaxed));
+	claim_record(high, *gpu, atomic_load_explicit(&place->process->pid, memory_order_relaxed));
+	update_allowance(high, place, *gpu);
 	return high;
 }
 

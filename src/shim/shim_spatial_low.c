@@ -83,10 +83,9 @@ static bool high_is_at_work(const struct hb_place *place, const struct hb_gpu_pa
 }
 
 /* Whether no HP process works. Then a launch costs as much as without the engine. */
-static bool is_without_high(const struct hb_place *place, const struct hb_gpu_page *page)
+static bool is_without_high(const struct hb_place *place, unsigned gpu)
 {
-	return !daemon_sees_high(place, page) &&
-	       !hb_spatial_present((const struct hb_spatial_board *)page->board, hb_clock_now_ns());
+	return !daemon_sees_high(place, place->gpus[gpu]) && !hb_shim_spatial_sees_high(place, gpu, hb_clock_now_ns());
 }
 
 /* The daemon may read its configuration again, and masks may be found late. */
@@ -122,13 +121,13 @@ static void set_fixed_mask(const struct hb_spatial_low *low, const struct hb_spa
 static void decide_launch(const struct hb_place *place, unsigned gpu, struct hb_shim_spatial_row *row, int64_t now_ns,
 			  CUfunction function, const struct hb_spatial_shape *shape, struct hb_spatial_answer *answer)
 {
-	struct hb_gpu_page *page = place->gpus[gpu];
+	const struct hb_gpu_page *page = place->gpus[gpu];
 	struct hb_spatial_low *low = &lows[gpu];
 	static const struct hb_spatial_stream nothing;
 	struct hb_spatial_shape asked = *shape;
 	struct hb_spatial_view view;
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
-	hb_spatial_look((const struct hb_spatial_board *)page->board, now_ns, &view);
+	hb_shim_spatial_look(place, gpu, now_ns, low->limits.sms, &view);
 	bool at_work = high_is_at_work(place, page, &view);
 	refresh_limits(low, gpu, page);
 	if (row)
@@ -265,7 +264,7 @@ void (*hb_shim_spatial_low_launch(unsigned fn, const uint64_t *args))(CUresult)
 	decided.wants_split = false;
 	if (gpu == HB_PAGE_GPUS)
 		return NULL;
-	if (is_without_high(place, place->gpus[gpu])) {
+	if (is_without_high(place, gpu)) {
 		atomic_store_explicit(&skipped_launches, true, memory_order_relaxed);
 		return NULL;
 	}
@@ -339,8 +338,8 @@ void (*hb_shim_spatial_low_graph(void))(CUresult)
 	uint32_t all = hb_shim_spatial_masked_sms(gpu);
 	if (!all)
 		return NULL;
-	struct hb_gpu_page *page = place->gpus[gpu];
-	hb_spatial_look((const struct hb_spatial_board *)page->board, hb_clock_now_ns(), &view);
+	const struct hb_gpu_page *page = place->gpus[gpu];
+	hb_shim_spatial_look(place, gpu, hb_clock_now_ns(), all, &view);
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
 	if (!high_is_at_work(place, page, &view) || view.reserve >= all)
 		return NULL;
@@ -355,4 +354,5 @@ void hb_shim_spatial_leave_in_child(void)
 	memset(has_begun, 0, sizeof has_begun);
 	hb_shim_spatial_rows_leave_in_child();
 	hb_shim_spatial_high_leave_in_child();
+	hb_shim_spatial_boards_leave_in_child();
 }

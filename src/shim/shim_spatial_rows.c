@@ -199,6 +199,7 @@ void hb_shim_spatial_refresh(void)
 	const struct hb_place *place = hb_place();
 	CUcontext context = NULL;
 	hb_shim_spatial_update_alert(place);
+	hb_shim_spatial_update_boards(place);
 	if (!needs_low_side(place) || is_prepared() || atomic_load(&hb_captures) > 0 ||
 	    hb_clock_now_ns() < atomic_load(&prepare_again_ns) || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS ||
 	    !context || pthread_mutex_trylock(&preparing) != 0)

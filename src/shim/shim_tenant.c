@@ -129,7 +129,8 @@ static void write_versions(struct hb_page_process *process)
 		HB_REAL(cuDriverGetVersion)(&driver);
 	atomic_store_explicit(&process->shim_version, HB_SHIM_VERSION, memory_order_relaxed);
 	atomic_store_explicit(&process->driver_version, (uint32_t)driver, memory_order_relaxed);
-	atomic_store_explicit(&process->rings, 1, memory_order_relaxed);
+	if (atomic_load_explicit(&member.page->features, memory_order_relaxed) & HB_FEATURE_DOORBELL)
+		atomic_store_explicit(&process->rings, HB_PAGE_RINGS, memory_order_relaxed);
 }
 
 static void publish_place(void)
@@ -149,26 +150,54 @@ static void publish_place(void)
 	HB_FAULT(shim_published);
 }
 
+/* Returns a connected socket or a negative errno. `options` are constant once a place is published. */
+static int connect_to_daemon(int timeout_ms, struct hb_error *error)
+{
+	char path[HB_PATH_MAX];
+	int result = hb_socket_path(options.flags & HB_REGISTER_SIMULATED, path);
+	return result == 0 ? hb_client_open(path, timeout_ms, error) : result;
+}
+
+int hb_tenant_connect(void)
+{
+	struct hb_error error;
+	return connect_to_daemon(RETRY_TIMEOUT_MS, &error);
+}
+
+const unsigned char *hb_tenant_token(void)
+{
+	return options.token;
+}
+
+int hb_tenant_ask_memory(unsigned gpu, uint64_t bytes)
+{
+	const struct hb_place *place = hb_place();
+	struct hb_error error = {.text = ""};
+	int socket = hb_tenant_connect();
+	if (socket < 0)
+		return socket;
+	int result = hb_client_ask_memory(socket, options.token, place->page->gpus[gpu].uuid, bytes, &error);
+	close(socket);
+	return result;
+}
+
 /* With the lock held. Returns 0 or a negative errno. */
 static int register_with_daemon(int timeout_ms)
 {
-	char path[HB_PATH_MAX];
 	struct hb_error error = {.text = ""};
-	int result = hb_socket_path(options.flags & HB_REGISTER_SIMULATED, path);
-	if (result == 0)
-		result = hb_client_open(path, timeout_ms, &error);
+	int result = connect_to_daemon(timeout_ms, &error);
 	if (result >= 0) {
 		int socket = result;
 		result = hb_client_register(socket, &options, &member, NULL, 0, &error);
+		if (result == 0 && member.slot < HB_PAGE_PROCESSES) {
+			publish_place();
+			hb_shim_spatial_exchange_boards(socket);
+		}
 		close(socket);
 	}
-	if (result < 0) {
+	if (result < 0)
 		hb_log_info("not registered, running unscheduled: %s", error.text);
-		return result;
-	}
-	if (member.slot < HB_PAGE_PROCESSES)
-		publish_place();
-	return 0;
+	return result;
 }
 
 static void plan_next_try(int result)

@@ -10,6 +10,7 @@
 
 #include "gate/gate.h"
 #include "hummingbird/page.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,9 +18,9 @@
 
 /* The pages of this process. Published as one pointer and never freed, so that threads may keep using it. */
 struct hb_place {
-	struct hb_page *page;            /* NULL: alone */
-	struct hb_page_process *process; /* never NULL */
-	struct hb_gpu_page *gpus[HB_PAGE_GPUS];
+	struct hb_page *page;                         /* NULL: alone */
+	struct hb_page_process *process;              /* never NULL */
+	const struct hb_gpu_page *gpus[HB_PAGE_GPUS]; /* read-only */
 	/* The page's index of each CUDA device, HB_PAGE_GPUS for one that is not on it. */
 	uint8_t gpu_of_device[HB_PAGE_GPUS];
 	bool several; /* the process has several GPUs: the gate depends on the current device */
@@ -53,9 +54,23 @@ void hb_tenant_join_server(void);
  */
 void hb_tenant_refresh(void);
 
+/* context_error.c: a call of the driver failed with this error. Reports the first one that ends a context. */
+void hb_tenant_note_error(CUresult error);
+
 /* Whether this process is a client of the daemon's MPS server; whether it is HP. */
 bool hb_tenant_inside_mps(void);
 bool hb_tenant_is_high(void);
+
+/* Connects to the daemon, which is waited for only a moment. Returns a socket or a negative errno. */
+int hb_tenant_connect(void);
+/* The tenant's token; constant. */
+const unsigned char *hb_tenant_token(void);
+
+/*
+ * Asks the daemon for `bytes` more of the memory that LP tenants share on the GPU. 0, or a negative errno; see
+ * hb_client_ask_memory(). Waits for the daemon for a moment at most.
+ */
+int hb_tenant_ask_memory(unsigned gpu, uint64_t bytes);
 
 /* Returns the descriptor of the page's memfd if its size is `bytes`. -EAGAIN: ask later; or another negative errno. */
 int hb_tenant_page_fd(size_t bytes);
@@ -72,7 +87,7 @@ struct hb_gate *hb_tenant_gate(const struct hb_place *place);
 void hb_gate_block(const struct hb_place *place, struct hb_gate *gate);
 /* gate_wait.c: wakes the threads that wait at the gate, which check it again. */
 void hb_gate_wake(struct hb_gate *gate);
-/* gpu_doorbell.c: notifies the daemon of news on this GPU (HB_PAGE_GPUS: none). A system call if the daemon listens. */
+/* gpu_doorbell.c: rings the tenant's doorbell for this GPU (HB_PAGE_GPUS: none). A system call if the daemon listens. */
 void hb_gpu_ring(const struct hb_place *place, unsigned gpu, enum hb_gpu_news news);
 /* gate_wait.c: whether the daemon's last heartbeat on this page is too old. */
 bool hb_daemon_silent(const struct hb_place *place);

@@ -51,9 +51,8 @@ static const void *keep_image(const void *bytes, size_t size, bool *is_ours)
 		return bytes;
 	if (size > KEPT_BYTES_MAX - n_kept_bytes)
 		return NULL;
-	void *copy = malloc(size);
+	void *copy = hb_image_copy(bytes, size);
 	if (copy) {
-		memcpy(copy, bytes, size);
 		n_kept_bytes += size;
 		*is_ours = true;
 	}

@@ -42,7 +42,7 @@ static void apply_action(struct hb_simulation *simulation, const struct hb_actio
 		break;
 	case HB_ACTION_ALLOWANCE:
 		if (program->spatial && !simulation->mode.without_beside)
-			atomic_store(&program->spatial->high.beacon->allowance_ppm, action->allowance.delay_ppm);
+			program->spatial->high.allowance_ppm = action->allowance.delay_ppm;
 		break;
 	case HB_ACTION_EJECTED:
 		simulation->failure = hb_error_set(simulation->error, -EPROTO, "policy %s was ejected: %s",

@@ -87,7 +87,10 @@ static int listen_in(int folder)
 		return -errno;
 	snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/broker.sock", folder);
 	unlinkat(folder, "broker.sock", 0);
-	if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 128) < 0) {
+	struct stat found;
+	bool shared = fstat(folder, &found) == 0 && found.st_mode & S_IWOTH; /* then every user may use the GPU */
+	if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+	    (shared && fchmodat(folder, "broker.sock", 0666, 0) < 0) || listen(fd, 128) < 0) {
 		int result = -errno;
 		close(fd);
 		return result;
@@ -181,7 +184,7 @@ static void run_broker(struct broker *broker, int folder, int listener)
 		size_t n = broker->n_clients;
 		for (size_t i = 0; i < n; i++)
 			fds[i + 2] = (struct pollfd){.fd = broker->clients[i]->fd, .events = POLLIN};
-		wait_for_work(broker, fds, n + 2, HB_NS_PER_S);
+		wait_for_work(broker, fds, n + 2, broker_raise_faults(broker, hb_clock_now_ns(), HB_NS_PER_S));
 		if (fds[1].revents) {
 			uint64_t rings;
 			if (read(broker->doorbell, &rings, sizeof rings) < 0)
@@ -189,6 +192,7 @@ static void run_broker(struct broker *broker, int folder, int listener)
 		}
 		/* Work that was written before a request is processed first. */
 		broker_run(broker, broker_gpu_time(broker, hb_clock_now_ns()));
+		broker_raise_faults(broker, hb_clock_now_ns(), 0);
 		serve_clients(broker, fds + 2, n);
 		if (fds[0].revents)
 			take_connections(broker, listener);

@@ -57,7 +57,10 @@ struct broker_context {
 	int gpu, model_context;
 	uint32_t members;
 	uint32_t groups[4];
-	bool dead;
+	bool dead, fragile;
+	uint32_t fault;                /* CUDA error of a kernel, which not all members have been told yet; 0 = none */
+	struct broker_client *culprit; /* the process with that kernel, until it is notified */
+	int64_t others_at_ns;          /* CLOCK_MONOTONIC; when the other members are notified */
 };
 
 struct broker_member {
@@ -108,6 +111,7 @@ struct broker {
 	int64_t origin_ns; /* CLOCK_MONOTONIC */
 	int64_t now_ns;    /* GPU time reached by every model */
 	int doorbell;      /* eventfd */
+	bool faulty;       /* a context has a fault */
 };
 
 /* Converts a CLOCK_MONOTONIC time to GPU time. */
@@ -123,10 +127,24 @@ bool broker_rings_empty(const struct broker *broker);
 /* Drops every item of the client's streams in that context (all contexts: UINT32_MAX) and the streams. */
 void broker_drop_streams(struct broker *broker, struct broker_client *client, uint32_t context);
 void broker_drop_graphs(struct broker_client *client);
-/* Marks the client's context lost and wakes its waiters. */
-void broker_lose_context(struct broker_client *client, uint32_t context);
 /* Wakes the waiters of clients that received completions since the last call. */
 void broker_announce(struct broker *broker);
+
+/* broker_fault.c */
+
+/* Drops the work of the client in its context, marks the context lost with this CUDA error, and wakes the waiters. */
+void broker_lose_context(struct broker *broker, struct broker_client *client, uint32_t context, uint32_t error);
+/* All other clients lose this context. */
+void broker_lose_others(struct broker *broker, struct broker_context *context, const struct broker_client *except,
+			uint32_t error);
+/* A kernel of the client faulted. It takes effect with broker_raise_faults(). */
+void broker_note_fault(struct broker *broker, struct broker_client *client, uint32_t context, uint32_t error);
+/* Tells the members of contexts with a fault; returns the real time until it has to be called again, at most limit_ns. */
+int64_t broker_raise_faults(struct broker *broker, int64_t monotonic_ns, int64_t limit_ns);
+/* The client has died: its unfinished work in a fragile context ends the work of the others. */
+void broker_note_death(struct broker *broker, struct broker_client *client);
+/* Ends the work of process `pid` in the context that `server` owns. 0; -ESRCH: it is no client there. */
+int broker_terminate(struct broker *broker, struct broker_client *server, uint32_t context, pid_t pid);
 
 /* broker_client.c */
 

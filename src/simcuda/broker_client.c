@@ -15,6 +15,7 @@
 
 /* Memory of a context before its first allocation; about what CUDA 13 uses on an H200. */
 #define CONTEXT_BYTES (INT64_C(512) << 20)
+#define MPS_RPC_FAILURE 806 /* CUDA's number */
 
 struct broker_client *broker_client_add(struct broker *broker, int fd)
 {
@@ -51,20 +52,6 @@ static bool take_memory(struct broker *broker, struct broker_client *client, int
 	return true;
 }
 
-/* All clients in an MPS server's context are lost with the server. */
-static void lose_members(struct broker *broker, struct broker_context *context)
-{
-	for (size_t i = 0; i < broker->n_clients; i++) {
-		struct broker_client *client = broker->clients[i];
-		for (uint32_t k = 0; k < SIM_CONTEXTS; k++) {
-			if (client->member[k].context != context || client == context->owner)
-				continue;
-			broker_drop_streams(broker, client, k);
-			broker_lose_context(client, k);
-		}
-	}
-}
-
 static void leave_context(struct broker *broker, struct broker_client *client, uint32_t index)
 {
 	struct broker_member *member = &client->member[index];
@@ -76,7 +63,7 @@ static void leave_context(struct broker *broker, struct broker_client *client, u
 	if (!context->dead)
 		hb_gpu_model_remove_client(model, broker->now_ns, member->model_client);
 	if (context->owner == client) {
-		lose_members(broker, context);
+		broker_lose_others(broker, context, client, MPS_RPC_FAILURE);
 		broker_rm_unbind(client, context);
 		hb_gpu_model_remove_context(model, broker->now_ns, context->model_context);
 		context->dead = true;
@@ -92,6 +79,7 @@ static void leave_context(struct broker *broker, struct broker_client *client, u
 
 void broker_client_remove(struct broker *broker, struct broker_client *client)
 {
+	broker_note_death(broker, client);
 	for (uint32_t i = 0; i < SIM_CONTEXTS; i++)
 		leave_context(broker, client, i);
 	broker_drop_streams(broker, client, UINT32_MAX);
@@ -135,7 +123,8 @@ static struct broker_context *new_context(struct broker *broker, struct broker_c
 	context->token = ++broker->next_token;
 	memcpy(context->groups, request->groups, sizeof context->groups);
 	struct hb_gpu_model_context model = {.preempt = (enum hb_gpu_model_preempt)request->preempt,
-					     .mps = request->mps != 0};
+					     .mps = request->mps != SIM_MPS_NONE};
+	context->fragile = request->mps == SIM_MPS_FRAGILE;
 	broker_rm_slices(broker, client, context, &model.slice_ns, &model.copy_slice_ns);
 	context->model_context = hb_gpu_model_add_context(broker->gpu[request->gpu].model, &model);
 	if (context->model_context < 0) {
@@ -243,12 +232,15 @@ static int answer_request(struct broker *broker, struct broker_client *client, c
 		return -EPROTO;
 	if (request->kind == SIM_REQ_CONTEXT_CREATE)
 		return create_context(broker, client, request, reply);
-	if (request->kind == SIM_REQ_CONTEXT_DESTROY || request->kind == SIM_REQ_CONTEXT_TOKEN) {
+	if (request->kind == SIM_REQ_CONTEXT_DESTROY || request->kind == SIM_REQ_CONTEXT_TOKEN ||
+	    request->kind == SIM_REQ_TERMINATE) {
 		if (request->context >= SIM_CONTEXTS || !client->member[request->context].context)
 			return -EINVAL;
 		reply->token = client->member[request->context].context->token;
 		if (request->kind == SIM_REQ_CONTEXT_DESTROY)
 			leave_context(broker, client, request->context);
+		if (request->kind == SIM_REQ_TERMINATE)
+			return broker_terminate(broker, client, request->context, (pid_t)request->bytes);
 		return 0;
 	}
 	if (request->gpu >= broker->n_gpus)

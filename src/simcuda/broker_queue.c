@@ -191,6 +191,10 @@ static void complete_work(struct broker *broker, const struct hb_gpu_model_compl
 	struct broker_stream *stream = item->stream;
 	if (stream->running.head != item)
 		return; /* the model broke a stream's order: a bug of the model, which tests see as a hang of that stream */
+	if (item->work.fault) {
+		broker_note_fault(broker, stream->client, stream->context, item->work.fault);
+		return;
+	}
 	finish_item(broker, list_take(&stream->running), completion->start_ns, completion->end_ns);
 	while (stream->running.head && stream->running.head->op == SIM_OP_MARK)
 		finish_item(broker, list_take(&stream->running), completion->end_ns, completion->end_ns);
@@ -258,7 +262,7 @@ static void stream_add(struct broker *broker, struct broker_client *client, cons
 {
 	uint32_t context = entry->u.add.context;
 	if (context >= SIM_CONTEXTS || !client->member[context].context || client->member[context].context->dead ||
-	    entry->stream >= 1u << 24 ||
+	    client->share->context_state[context] != SIM_CONTEXT_ALIVE || entry->stream >= 1u << 24 ||
 	    grow_table(&client->streams, &client->n_streams, entry->stream, sizeof(void *)) < 0)
 		return;
 	/* The client reuses an id when all its items have completed; only waits without a successor can remain. */
@@ -453,14 +457,6 @@ void broker_drop_graphs(struct broker_client *client)
 {
 	for (uint32_t i = 0; i < client->n_graphs; i++)
 		graph_free(client, i);
-}
-
-void broker_lose_context(struct broker_client *client, uint32_t context)
-{
-	if (!client->share)
-		return;
-	atomic_store(&client->share->context_state[context], SIM_CONTEXT_LOST);
-	client->posted = client->posted_effect = true;
 }
 
 void broker_announce(struct broker *broker)

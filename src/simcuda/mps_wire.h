@@ -7,6 +7,7 @@
  *   client    "join GPU"       -> "token N LIMIT" (LIMIT: default SM percentage) or "error TEXT"
  *   tool      "command TEXT"   -> the text to print
  *   server    "gpu GPU"        <- from the control daemon; answers "token N"
+ *             "terminate PID"  <- answers "ended" or "error"
  */
 #ifndef HB_SIMCUDA_MPS_WIRE_H
 #define HB_SIMCUDA_MPS_WIRE_H

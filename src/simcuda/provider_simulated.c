@@ -9,9 +9,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -87,11 +91,21 @@ static int gpu_index(const unsigned char uuid[16])
 	return number < SIM_GPUS ? (int)number : -ENOENT;
 }
 
+static atomic_uint lost_gpus; /* one bit for each GPU, set by gpu_event() */
+
+static bool gpu_is_missing(const unsigned char uuid[16])
+{
+	/* HB_SIM_UNLISTED: as for a driver that does not list its GPUs. */
+	return gpu_number(uuid) == SIM_GPUS && !getenv("HB_SIM_UNLISTED");
+}
+
 static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 {
 	struct sim_reply reply;
+	uint32_t number = gpu_number(uuid);
 	memset(use, 0, sizeof *use);
-	int result = ask_broker(gpu_number(uuid), &reply);
+	use->is_lost = number < SIM_GPUS && atomic_load(&lost_gpus) >> number & 1;
+	int result = ask_broker(number, &reply);
 	if (result == -ENOENT || result == -ECONNREFUSED)
 		return 0;
 	if (result < 0) {
@@ -109,6 +123,77 @@ static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 		use->users[use->n_users++] = (struct hb_gpu_user){.pid = user.pid, .bytes = user.bytes};
 	}
 	return 0;
+}
+
+/* --- faults, as a test wrote them into the file "events" of the GPUs' folder ---------------------------- */
+
+/* Reads "GPU xid NUMBER PID", "GPU ecc", "GPU lost" or "GPU back". False: the line says nothing of a fault. */
+static bool read_fault(const char *line, struct hb_gpu_event *event)
+{
+	char kind[8];
+	unsigned gpu, xid = 0;
+	int pid = 0;
+	if (sscanf(line, "%u %7s %u %d", &gpu, kind, &xid, &pid) < 2 || gpu >= SIM_GPUS)
+		return false;
+	if (strcmp(kind, "back") == 0)
+		atomic_fetch_and(&lost_gpus, ~(1U << gpu));
+	*event = (struct hb_gpu_event){.kind = HB_GPU_EVENT_XID, .xid = xid, .pid = pid};
+	sim_gpu_uuid(gpu, event->uuid);
+	if (strcmp(kind, "ecc") == 0)
+		event->kind = HB_GPU_EVENT_ECC;
+	if (strcmp(kind, "lost") == 0) {
+		event->kind = HB_GPU_EVENT_LOST;
+		atomic_fetch_or(&lost_gpus, 1U << gpu);
+	}
+	return strcmp(kind, "xid") == 0 || event->kind != HB_GPU_EVENT_XID;
+}
+
+/* Reads the next complete line of the file that reports a fault. */
+static bool read_next_fault(struct hb_gpu_event *event)
+{
+	static long read_until; /* used by one thread */
+	char path[PATH_MAX + sizeof "/events"], line[128];
+	bool found = false;
+	if (sim_folder_path(path, PATH_MAX) < 0)
+		return false;
+	strcat(path, "/events");
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return false;
+	fseek(file, read_until, SEEK_SET);
+	while (!found && fgets(line, sizeof line, file) && strchr(line, '\n')) {
+		read_until = ftell(file);
+		found = read_fault(line, event);
+	}
+	fclose(file);
+	return found;
+}
+
+/* Waits until the folder of the GPUs changes. */
+static void wait_for_change(int stop_fd, int timeout_ms)
+{
+	static int watch = -1; /* used by one thread */
+	char path[PATH_MAX];
+	if (watch < 0 && sim_folder_path(path, sizeof path) == 0) {
+		watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+		if (watch >= 0 && inotify_add_watch(watch, path, IN_MODIFY) < 0) {
+			close(watch);
+			watch = -1;
+		}
+	}
+	struct pollfd ends[] = {{.fd = stop_fd, .events = POLLIN}, {.fd = watch, .events = POLLIN}};
+	char changes[4096];
+	if (poll(ends, 2, timeout_ms) > 0 && ends[1].revents && read(watch, changes, sizeof changes) < 0)
+		return;
+}
+
+static int gpu_event(const unsigned char (*uuids)[16], uint32_t n, int stop_fd, int timeout_ms,
+		     struct hb_gpu_event *event, char why[HB_GPU_WHY_MAX])
+{
+	if (read_next_fault(event))
+		return 1;
+	wait_for_change(stop_fd, timeout_ms);
+	return read_next_fault(event);
 }
 
 /* --- probes ------------------------------------------------------------------------------ */
@@ -138,7 +223,9 @@ const struct hb_provider hb_provider_simulated = {
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
 	.gpu_index = gpu_index,
+	.gpu_is_missing = gpu_is_missing,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
+	.gpu_event = gpu_event,
 	.probes = probes,
 };

@@ -70,7 +70,8 @@ static int open_context(CUcontext context, uint64_t token)
 	request.token = token;
 	request.sm_limit = context->sm_limit;
 	request.preempt = HB_PREEMPT_INSTRUCTION;
-	request.mps = getenv("HB_SIM_MPS_SERVER") != NULL;
+	if (getenv("HB_SIM_MPS_SERVER"))
+		request.mps = getenv("HB_SIM_MPS_FRAGILE") ? SIM_MPS_FRAGILE : SIM_MPS_SERVER;
 	context->member = token != 0;
 	int result = token ? 0 : sim_rm_make_groups(context);
 	if (result < 0)

@@ -154,6 +154,17 @@ static CUresult context_token(CUcontext context, uint64_t *token)
 	return CUDA_SUCCESS;
 }
 
+static CUresult terminate_client(CUcontext context, int pid)
+{
+	struct sim_request request = {.kind = SIM_REQ_TERMINATE, .bytes = pid};
+	struct sim_reply reply;
+	CUresult result = sim_check_context(context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	request.context = context->index;
+	return sim_request(&request, &reply) < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
 static CUresult read_stats(int gpu, struct hb_sim_stats *out)
 {
 	struct sim_request request = {.kind = SIM_REQ_STATS, .gpu = (uint32_t)gpu};
@@ -173,7 +184,7 @@ static int64_t now_ns(void)
 
 CUresult sim_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
-	static const struct hb_sim_table table = {sizeof table, context_token, read_stats, now_ns};
+	static const struct hb_sim_table table = {sizeof table, context_token, read_stats, now_ns, terminate_client};
 	const CUuuid id = HB_SIM_TABLE_ID;
 	if (!ppExportTable || !pExportTableId)
 		return CUDA_ERROR_INVALID_VALUE;

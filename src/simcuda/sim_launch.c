@@ -195,6 +195,23 @@ static CUresult launch_takeover(CUstream stream, const struct sim_task *task, co
 	return result;
 }
 
+/* HB_SIM_ILLEGAL=N: the Nth kernel that this process launches reads an illegal address. */
+static uint32_t count_to_fault(void)
+{
+	static _Atomic long left = -1; /* -1 = not read yet, 0 = no fault (any more) */
+	long now = atomic_load_explicit(&left, memory_order_relaxed);
+	if (SIM_LIKELY(now == 0))
+		return 0;
+	if (now < 0) {
+		const char *text = getenv("HB_SIM_ILLEGAL");
+		now = text ? strtol(text, NULL, 10) : 0;
+		atomic_store(&left, now > 0 ? now : 0);
+		if (now <= 0)
+			return 0;
+	}
+	return atomic_fetch_sub(&left, 1) == 1 ? CUDA_ERROR_ILLEGAL_ADDRESS : 0;
+}
+
 static CUresult launch_kernel(const CUDA_KERNEL_NODE_PARAMS *params, const CUlaunchAttribute *attributes,
 			      unsigned n_attributes, CUstream handle)
 {
@@ -215,6 +232,8 @@ static CUresult launch_kernel(const CUDA_KERNEL_NODE_PARAMS *params, const CUlau
 		task.work.duration_ns = NEVER_NS;
 	if (kernel->takeover && !captured)
 		return launch_takeover(stream, &task, packed);
+	if (!captured && (task.work.fault = count_to_fault()))
+		task.work.duration_ns = 1;
 	if (!kernel->host && !captured && !implicit)
 		return sim_submit(stream, &task.work, NULL, NULL);
 	struct sim_task *kept = sim_task_copy(&task);

@@ -34,8 +34,9 @@ static int make_folder(char *path, size_t size)
 		return result;
 	if ((mkdir(path, 0700) < 0 && errno != EEXIST) || stat(path, &status) < 0)
 		return -errno;
-	/* A folder in /tmp that belongs to another user is not trusted. */
-	return S_ISDIR(status.st_mode) && status.st_uid == getuid() ? 0 : -EPERM;
+	/* A folder in /tmp that belongs to another user is not trusted, unless its name was given and all users share it. */
+	bool shared = getenv("HB_SIM_GPU") && status.st_mode & S_IWOTH;
+	return S_ISDIR(status.st_mode) && (status.st_uid == getuid() || shared) ? 0 : -EPERM;
 }
 
 /* Looks at HB_SIM_BROKER, beside this library, and in an installation's folder for helper programs. */
@@ -61,7 +62,8 @@ static char **clean_environment(void)
 		n++;
 	char **clean = calloc(n + 1, sizeof *clean);
 	for (size_t i = 0; clean && i < n; i++)
-		if (strncmp(environ[i], "LD_", 3) != 0 && strncmp(environ[i], "MALLOC_", 7) != 0)
+		if (strncmp(environ[i], "LD_", 3) != 0 && strncmp(environ[i], "MALLOC_", 7) != 0 &&
+		    strncmp(environ[i], "HB_TENANT=", 10) != 0) /* the broker belongs to all tenants */
 			clean[kept++] = environ[i];
 	return clean;
 }
@@ -175,6 +177,13 @@ static int greet_broker(void)
 	return 0;
 }
 
+/* Whether every user may use the GPU in this folder. */
+static bool is_shared(int folder)
+{
+	struct stat found;
+	return fstat(folder, &found) == 0 && found.st_mode & S_IWOTH;
+}
+
 /* Runs under DIR/lock, so that no client connects to an ending broker, and only one broker starts. */
 int sim_link_open(void)
 {
@@ -182,6 +191,8 @@ int sim_link_open(void)
 	int result = make_folder(path, sizeof path);
 	int folder = result < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int lock = folder < 0 ? -1 : openat(folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (lock >= 0 && is_shared(folder))
+		fchmod(lock, 0666);
 	if (lock < 0) {
 		result = result < 0 ? result : -errno;
 		hb_log_error("simulated GPU: folder %s: %s; set HB_SIM_GPU to one of yours", path, strerror(-result));

@@ -6,14 +6,16 @@
  *   hb-sim-mps-control -d      the control daemon, in the background; -f: in the foreground
  *   echo COMMAND | hb-sim-mps-control
  *
- * The daemon starts one server (hb-sim-mps-server) for its user on command or for
- * the first client, and again after a server died.
+ * The daemon starts one server (hb-sim-mps-server) on command or for the first
+ * client, as that client's user, and again after a server died. As with the real
+ * one, clients of another user wait until the last client of the server's user
+ * has gone; then a server of their user replaces it.
  */
 #include "simcuda/mps_wire.h"
 
+#include <grp.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,8 +34,10 @@ extern char **environ;
 struct control_connection {
 	int fd;
 	pid_t pid;
-	bool client; /* has joined */
-	bool waits;  /* sent quit and waits for the end */
+	uid_t uid;
+	bool client;      /* has joined */
+	bool waits;       /* sent quit and waits for the end */
+	char joining[16]; /* the GPU that it wants to join when the clients of another user have gone; "" = none */
 };
 
 static struct {
@@ -42,6 +46,7 @@ static struct {
 	int n;
 	int server_fd; /* -1 = none runs */
 	pid_t server_pid;
+	uid_t server_uid;
 	int percentage;
 	bool ending;
 	int64_t end_at_s; /* latest time to end after quit -t */
@@ -98,35 +103,52 @@ static int server_path(char *path, size_t size)
 	return snprintf(name, (size_t)room, "hb-sim-mps-server") < room ? 0 : -ENAMETOOLONG;
 }
 
-static bool start_server(void)
+/* Executes the server as this user, with the connection as SERVER_FD. Only a daemon of root can change the user. */
+static void become_server(char *path, int fd, uid_t uid)
 {
-	char path[4096], text[MPS_TEXT];
-	int pair[2];
-	if (control.server_fd >= 0)
-		return true;
-	if (server_path(path, sizeof path) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return false;
-	posix_spawn_file_actions_t actions;
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, pair[1], SERVER_FD);
-	if (pair[1] == SERVER_FD)
-		fcntl(SERVER_FD, F_SETFD, 0);
 	char *arguments[] = {path, NULL};
-	int result = posix_spawn(&control.server_pid, path, &actions, NULL, arguments, environ);
-	posix_spawn_file_actions_destroy(&actions);
+	if (fd == SERVER_FD)
+		fcntl(fd, F_SETFD, 0);
+	else
+		dup2(fd, SERVER_FD);
+	if (geteuid() == 0 && uid != 0 && (setgroups(0, NULL) < 0 || setgid(uid) < 0 || setuid(uid) < 0))
+		_exit(126);
+	execve(path, arguments, environ);
+	_exit(127);
+}
+
+static int fork_server(uid_t uid)
+{
+	char path[4096];
+	int pair[2], result = server_path(path, sizeof path);
+	if (result < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return result < 0 ? result : -errno;
+	control.server_pid = fork();
+	if (control.server_pid == 0)
+		become_server(path, pair[1], uid);
 	close(pair[1]);
-	if (result != 0) {
+	if (control.server_pid < 0) {
 		close(pair[0]);
-		send_to_tool("%s: %s\n", path, strerror(result));
-		return false;
+		return -EAGAIN;
 	}
 	control.server_fd = pair[0];
-	if (!answer_of(pair[0], text) || strcmp(text, "ready") != 0) {
+	control.server_uid = geteuid() == 0 ? uid : geteuid();
+	return 0;
+}
+
+static bool start_server(uid_t uid)
+{
+	char text[MPS_TEXT];
+	if (control.server_fd >= 0)
+		return true;
+	if (fork_server(uid) < 0)
+		return false;
+	if (!answer_of(control.server_fd, text) || strcmp(text, "ready") != 0) {
 		send_to_tool("Server %d did not start: %s\n", (int)control.server_pid, text);
 		end_server();
 		return false;
 	}
-	send_to_tool("Starting new server %d for user %u\n", (int)control.server_pid, (unsigned)getuid());
+	send_to_tool("Starting new server %d for user %u\n", (int)control.server_pid, (unsigned)control.server_uid);
 	return true;
 }
 
@@ -140,21 +162,32 @@ static int count_clients(void)
 	return n;
 }
 
-static bool ask_for_token(const char *gpu, unsigned long long *token)
+static bool ask_for_token(uid_t uid, const char *gpu, unsigned long long *token)
 {
 	char text[MPS_TEXT];
 	snprintf(text, sizeof text, "gpu %d", atoi(gpu));
-	return start_server() && mps_send(control.server_fd, text) >= 0 && answer_of(control.server_fd, text) &&
+	return start_server(uid) && mps_send(control.server_fd, text) >= 0 && answer_of(control.server_fd, text) &&
 	       sscanf(text, "token %llu", token) == 1;
 }
 
 /* A server without a context (its GPU was lost) is useless: this starts another one. */
-static bool get_token(const char *gpu, unsigned long long *token)
+static bool get_token(uid_t uid, const char *gpu, unsigned long long *token)
 {
-	if (ask_for_token(gpu, token))
+	if (ask_for_token(uid, gpu, token))
 		return true;
 	end_server();
-	return ask_for_token(gpu, token);
+	return ask_for_token(uid, gpu, token);
+}
+
+/* Whether clients of another user have the server. If it has none, it makes room for one of this user. */
+static bool is_taken(uid_t uid)
+{
+	if (control.server_fd < 0 || control.server_uid == uid || geteuid() != 0)
+		return false;
+	if (count_clients() > 0)
+		return true;
+	end_server();
+	return false;
 }
 
 static void join_client(struct control_connection *connection, const char *gpu)
@@ -169,7 +202,12 @@ static void join_client(struct control_connection *connection, const char *gpu)
 		mps_send(connection->fd, "error: too many clients");
 		return;
 	}
-	if (!get_token(gpu, &token)) {
+	if (!connection->client && is_taken(connection->uid)) {
+		snprintf(connection->joining, sizeof connection->joining, "%.15s", gpu);
+		return;
+	}
+	connection->joining[0] = '\0';
+	if (!get_token(connection->uid, gpu, &token)) {
 		mps_send(connection->fd, "error: no server");
 		return;
 	}
@@ -177,6 +215,25 @@ static void join_client(struct control_connection *connection, const char *gpu)
 	snprintf(text, sizeof text, "token %llu %d", token, control.percentage);
 	mps_send(connection->fd, text);
 	send_to_tool("New client %d\n", (int)connection->pid);
+}
+
+static void join_waiting(void)
+{
+	for (int i = 0; i < control.n; i++) {
+		char gpu[sizeof control.connections[i].joining];
+		if (!control.connections[i].joining[0])
+			continue;
+		strcpy(gpu, control.connections[i].joining);
+		join_client(&control.connections[i], gpu);
+	}
+}
+
+static bool terminate_client(long server, long pid)
+{
+	char text[MPS_TEXT];
+	snprintf(text, sizeof text, "terminate %ld", pid);
+	return control.server_fd >= 0 && server == control.server_pid && mps_send(control.server_fd, text) >= 0 &&
+	       answer_of(control.server_fd, text) && strcmp(text, "ended") == 0;
 }
 
 static void list_clients(char *out, size_t size)
@@ -192,7 +249,7 @@ static void list_clients(char *out, size_t size)
 static void obey_command(struct control_connection *connection, char *command)
 {
 	char out[MPS_TEXT] = "";
-	int value;
+	int value, pid;
 	command[strcspn(command, "\n")] = '\0';
 	if (strncmp(command, "quit", 4) == 0 || strncmp(command, "shutdown_server", 15) == 0) {
 		control.ending = true;
@@ -208,8 +265,11 @@ static void obey_command(struct control_connection *connection, char *command)
 	} else if (strncmp(command, "get_client_list", 15) == 0) {
 		list_clients(out, sizeof out);
 	} else if (strncmp(command, "start_server", 12) == 0) {
-		if (!start_server())
+		if (!start_server(sscanf(command, "%*s -uid %d", &value) == 1 ? (uid_t)value : geteuid()))
 			snprintf(out, sizeof out, "Failed to start the server; see server.log\n");
+	} else if (sscanf(command, "terminate_client %d %d", &value, &pid) == 2) {
+		if (!terminate_client(value, pid))
+			snprintf(out, sizeof out, "Failed to terminate client %d of server %d\n", pid, value);
 	} else if (strcmp(command, "get_default_active_thread_percentage") == 0) {
 		snprintf(out, sizeof out, "%d.0\n", control.percentage);
 	} else if (sscanf(command, "set_default_active_thread_percentage %d", &value) == 1 && value > 0 &&
@@ -251,7 +311,7 @@ static void take_connection(void)
 		return;
 	}
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-	control.connections[control.n++] = (struct control_connection){.fd = fd, .pid = peer.pid};
+	control.connections[control.n++] = (struct control_connection){.fd = fd, .pid = peer.pid, .uid = peer.uid};
 }
 
 /* --- the daemon ------------------------------------------------------------------------------ */
@@ -271,7 +331,9 @@ static int listen_in(int folder)
 	int result = mps_address(folder, &address);
 	int fd = result < 0 ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	unlinkat(folder, MPS_SOCKET, 0);
-	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 64) == 0)
+	/* As with the real daemon, every user who may enter the folder may connect. */
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+	    fchmodat(folder, MPS_SOCKET, 0666, 0) == 0 && listen(fd, 64) == 0)
 		return fd;
 	result = result < 0 ? result : -errno;
 	if (fd >= 0)
@@ -328,6 +390,7 @@ static void serve_all(struct pollfd *fds)
 		send_to_tool("Server %d is gone\n", (int)control.server_pid);
 		end_server();
 	}
+	join_waiting();
 	if (fds[0].revents)
 		take_connection();
 }

@@ -85,11 +85,24 @@ static int open_contexts(void)
 	return result == CUDA_SUCCESS ? n : -EIO;
 }
 
+/* A client may have a context on each GPU. */
+static void end_client(int pid)
+{
+	int ended = 0;
+	for (int gpu = 0; gpu < GPUS; gpu++)
+		ended += contexts[gpu] && table->terminate_client(contexts[gpu], pid) == CUDA_SUCCESS;
+	mps_send(CONTROL_FD, ended ? "ended" : "error");
+}
+
 static void answer_question(const char *question)
 {
 	char text[MPS_TEXT];
 	uint64_t token;
 	int gpu;
+	if (sscanf(question, "terminate %d", &gpu) == 1) {
+		end_client(gpu);
+		return;
+	}
 	/* The calls also make a loaded shim check its page. */
 	if (sscanf(question, "gpu %d", &gpu) != 1 || gpu < 0 || gpu >= GPUS || !contexts[gpu] ||
 	    cuda.set_current(contexts[gpu]) != CUDA_SUCCESS || cuda.synchronize() != CUDA_SUCCESS ||

@@ -391,9 +391,10 @@ CUresult sim_context_trouble(CUcontext context)
 		return (CUresult)atomic_load(&context->error);
 	if (atomic_load(&sim.lost) || !sim.share)
 		return CUDA_ERROR_UNKNOWN;
-	if (atomic_load_explicit(&sim.share->context_state[context->index], memory_order_relaxed) == SIM_CONTEXT_LOST) {
-		atomic_store(&context->error, CUDA_ERROR_MPS_RPC_FAILURE);
-		return CUDA_ERROR_MPS_RPC_FAILURE;
+	uint32_t state = atomic_load_explicit(&sim.share->context_state[context->index], memory_order_relaxed);
+	if (state > SIM_CONTEXT_ALIVE) {
+		atomic_store(&context->error, (CUresult)state);
+		return (CUresult)state;
 	}
 	return CUDA_SUCCESS;
 }

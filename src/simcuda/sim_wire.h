@@ -48,6 +48,7 @@ struct sim_work {
 	uint32_t registers, shared_bytes, cluster, sm_limit;
 	float memory_share;
 	uint32_t sm_spread; /* not 0: sm_limit removes SMs of all GPCs; 0: it removes complete GPCs */
+	uint32_t fault;     /* not 0: the kernel does not end; its context is lost with this CUDA error */
 };
 
 struct sim_entry {
@@ -82,7 +83,8 @@ struct sim_done {
 	uint32_t slot, flags;
 };
 
-enum sim_context_state { SIM_CONTEXT_NONE, SIM_CONTEXT_ALIVE, SIM_CONTEXT_LOST };
+/* Any other state is the CUDA error with which the context was lost. */
+enum sim_context_state { SIM_CONTEXT_NONE, SIM_CONTEXT_ALIVE };
 
 struct sim_share {
 	/* Submission. */
@@ -109,7 +111,8 @@ enum sim_request_kind {
 	SIM_REQ_MEMORY,        /* gpu, bytes to add (negative: give back); -ENOMEM -> free, total */
 	SIM_REQ_RM,            /* a resource-manager call */
 	SIM_REQ_STATS,         /* gpu -> counters, for tests */
-	SIM_REQ_USERS,         /* gpu -> memory, and struct sim_user records in rm.params; needs no HELLO */
+	SIM_REQ_TERMINATE, /* context of an MPS server, pid in `bytes`: ends the work of that process in the context */
+	SIM_REQ_USERS,     /* gpu -> memory, and struct sim_user records in rm.params; needs no HELLO */
 };
 
 /* A process with memory on the GPU. */
@@ -126,6 +129,9 @@ struct sim_rm_call {
 	unsigned char params[SIM_RM_PARAMS];
 };
 
+/* Whose context it is. In a FRAGILE one the death of a client with unfinished work ends the other clients' work. */
+enum sim_mps_kind { SIM_MPS_NONE, SIM_MPS_SERVER, SIM_MPS_FRAGILE };
+
 struct sim_request {
 	uint32_t kind;
 	uint32_t version;
@@ -135,7 +141,7 @@ struct sim_request {
 	uint32_t sm_limit;
 	uint32_t preempt;
 	uint32_t groups[4]; /* channel groups made for the context: compute, then copies */
-	uint32_t mps;       /* 1: an MPS server's */
+	uint32_t mps;       /* enum sim_mps_kind */
 	uint32_t padding;
 	struct sim_rm_call rm; /* SIM_REQ_RM only; not sent otherwise */
 };

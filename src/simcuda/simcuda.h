@@ -42,6 +42,8 @@ struct hb_sim_table {
 	CUresult (*stats)(int gpu, struct hb_sim_stats *stats);
 	/* Returns the GPU time in ns; events use the same clock. */
 	int64_t (*now_ns)(void);
+	/* Ends the work of a process that has joined this context. Its context is lost; the others do not notice. */
+	CUresult (*terminate_client)(CUcontext context, int pid);
 };
 
 #define HB_SIM_TABLE_ID ((CUuuid){"hb-simcuda-tbl1"})

@@ -3,6 +3,7 @@
 #include "trace/gzip_stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -25,7 +26,7 @@ static int close_stream(void *cookie)
 
 FILE *hb_gzip_stream_new(int fd)
 {
-	int own = dup(fd);
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	gzFile file = own < 0 ? NULL : gzdopen(own, "wb9");
 	if (!file) {
 		if (own >= 0)

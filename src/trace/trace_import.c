@@ -13,7 +13,7 @@ static enum hb_import_format guess_format(const char *path)
 {
 	static const char magic[16] = "SQLite format 3";
 	char head[sizeof magic] = "";
-	FILE *file = fopen(path, "rb");
+	FILE *file = fopen(path, "rbe");
 	size_t got = file ? fread(head, 1, sizeof head, file) : 0;
 	if (file)
 		fclose(file);

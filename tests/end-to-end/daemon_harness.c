@@ -91,17 +91,23 @@ int daemon_connect(const struct daemon *daemon)
 	return fd;
 }
 
-json_t *daemon_status(const struct daemon *daemon)
+static json_t *ask_status(int fd)
 {
 	struct hb_error error = {""};
 	char *text;
 	json_t *root;
-	int fd = daemon_connect(daemon);
 	assert_true(fd >= 0);
 	assert_int_equal(hb_client_status(fd, &text, &error), 0);
-	close(fd);
 	assert_int_equal(hb_json_parse(text, strlen(text), "status", &root, &error), 0);
 	free(text);
+	return root;
+}
+
+json_t *daemon_status(const struct daemon *daemon)
+{
+	int fd = daemon_connect(daemon);
+	json_t *root = ask_status(fd);
+	close(fd);
 	return root;
 }
 
@@ -113,13 +119,22 @@ size_t daemon_tenants(const struct daemon *daemon)
 	return n;
 }
 
+static bool is_closing(int fd)
+{
+	json_t *root = ask_status(fd);
+	bool closing = json_integer_value(json_object_get(json_object_get(root, "daemon"), "closing"));
+	json_decref(root);
+	return closing;
+}
+
 size_t daemon_fds(const struct daemon *daemon)
 {
 	char path[64];
 	size_t n = 0;
-	/* Once this connection is served the daemon has seen the end of all earlier ones. */
 	int fd = daemon_connect(daemon);
 	assert_true(fd >= 0);
+	while (is_closing(fd)) /* ended connections */
+		poll(NULL, 0, 1);
 	snprintf(path, sizeof path, "/proc/%d/fd", (int)daemon->pid);
 	DIR *folder = opendir(path);
 	assert_non_null(folder);

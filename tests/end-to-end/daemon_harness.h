@@ -37,7 +37,7 @@ int daemon_connect(const struct daemon *daemon);
 json_t *daemon_status(const struct daemon *daemon);
 /* Tenants that the status lists. */
 size_t daemon_tenants(const struct daemon *daemon);
-/* Descriptors that the daemon has open. */
+/* Descriptors that the daemon has open when all ended connections are closed. */
 size_t daemon_fds(const struct daemon *daemon);
 
 /* A wish with a token made of `seed`, and one GPU. */

@@ -58,11 +58,12 @@ def tenants_of(status):
 class Program:
     """A process of the test. A thread reads its lines as they arrive."""
 
-    def __init__(self, command, environment):
+    def __init__(self, command, environment, pass_fds=()):
         self.command = " ".join(str(word) for word in command)
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
+                                        stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1,
+                                        pass_fds=pass_fds)
         self.pid = self.process.pid
         self.lines = []
         self.queue = queue.Queue()
@@ -93,6 +94,14 @@ class Program:
                 return line
         raise AssertionError(f"ended with {self.process.wait()} before '{word}': {self.command}\n"
                              f"said: {self.lines}\n{self.stderr()}")
+
+    def family(self):
+        """The pids of the program and of its children: `hb run` of low priority may stay as the supervisor of its command."""
+        try:
+            with open(f"/proc/{self.pid}/task/{self.pid}/children", encoding="utf-8") as file:
+                return {self.pid, *map(int, file.read().split())}
+        except FileNotFoundError:
+            return {self.pid}
 
     def go(self):
         """Lets the program continue that waits for the test."""
@@ -158,8 +167,8 @@ class Stack:
 
     # --- programs -------------------------------------------------------------------------
 
-    def spawn(self, command, **variables):
-        program = Program(command, self.environment | variables)
+    def spawn(self, command, pass_fds=(), **variables):
+        program = Program(command, self.environment | variables, pass_fds)
         self.programs.append(program)
         return program
 
@@ -174,10 +183,10 @@ class Stack:
 
     # --- the daemon -----------------------------------------------------------------------
 
-    def start_daemon(self, program=HBD, **variables):
+    def start_daemon(self, program=HBD, pass_fds=(), **variables):
         """Starts hbd in the foreground, so that the test can wait for its end. Without this the first `hb run` starts one."""
         self.daemon = self.spawn([program, "--foreground", *self.gpu_options, "--socket",
-                                  self.environment["HB_SOCKET"]], **variables)
+                                  self.environment["HB_SOCKET"]], pass_fds, **variables)
         wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
         return self.daemon
 

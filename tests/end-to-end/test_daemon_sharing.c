@@ -79,24 +79,24 @@ static void expect_news(const struct hb_gpu_page *page, uint32_t news)
 	assert_int_equal(page->listening, news);
 }
 
-static void ring(struct hb_gpu_page *page)
+static void ring(struct hb_page *page)
 {
-	atomic_fetch_add(&page->doorbell, 1);
-	syscall(SYS_futex, &page->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
+	atomic_fetch_add(&page->gpus[0].doorbell, 1);
+	syscall(SYS_futex, &page->gpus[0].doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* The page names the news that the daemon wants. A tenant that overwrites it, or rings without a reason, has no lasting effect. */
+/* The page names the news that the daemon wants. A tenant that rings without a reason has no lasting effect. */
 static void the_page_says_which_news_the_daemon_wants(void **state)
 {
 	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, one), 0);
 	assert_int_equal(join(&daemon_, &one, &a), 0);
-	struct hb_gpu_page *page = a.gpus[0];
+	const struct hb_gpu_page *page = a.gpus[0];
 	assert_int_equal(page->listening, 0); /* alone */
 	assert_int_equal(create(&daemon_, two), 0);
 	assert_int_equal(join(&daemon_, &two, &b), 0);
-	a.page->processes[a.slot].rings = b.page->processes[b.slot].rings = 1;
+	a.page->processes[a.slot].rings = b.page->processes[b.slot].rings = HB_PAGE_RINGS;
 	expect_news(page, HB_NEWS_WAITING);
 	struct hb_gate *open = gate_of(&a, 0), *closed = gate_of(&b, 0);
 	if (hb_gate_try(open) != HB_GATE_GO) {
@@ -104,15 +104,15 @@ static void the_page_says_which_news_the_daemon_wants(void **state)
 		closed = gate_of(&a, 0);
 		assert_int_equal(hb_gate_try(open), HB_GATE_GO);
 	}
+	struct hb_page *holder = open == gate_of(&a, 0) ? a.page : b.page, *waiter = holder == a.page ? b.page : a.page;
 	hb_gate_wait_begin(closed);
-	ring(page);
+	ring(waiter);
 	expect_news(page, HB_NEWS_ENDED);
-	page->listening = HB_NEWS_WAITING;
 	for (int i = 0; i < 100000; i++)
-		ring(page);
+		ring(waiter);
 	expect_news(page, HB_NEWS_ENDED);
 	hb_gate_completed(open, 1);
-	ring(page);
+	ring(holder);
 	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
 	while (hb_gate_state(closed) != HB_GATE_OPEN && hb_clock_now_ns() < limit_ns)
 		daemon_tenants(&daemon_);
@@ -156,6 +156,34 @@ static void low_tenants_take_turns(void **state)
 	hb_membership_fini(&b);
 }
 
+/* What a tenant writes to its page cannot keep the turn from others: its work counts as a late launch after a while. */
+static void work_that_never_ends_delays_others_for_a_bounded_time(void **state)
+{
+	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, one), 0);
+	assert_int_equal(create(&daemon_, two), 0);
+	assert_int_equal(join(&daemon_, &one, &a), 0);
+	assert_int_equal(join(&daemon_, &two, &b), 0);
+	struct hb_gate *liar = gate_of(&a, 0), *honest = gate_of(&b, 0);
+	hb_gate_bypass(liar, 1000000);
+	for (int turn = 0; turn < 4; turn++) {
+		int64_t begin_ns = hb_clock_now_ns(), limit_ns = begin_ns + 60 * HB_NS_PER_S;
+		hb_gate_wait_begin(honest);
+		while (hb_gate_try(honest) != HB_GATE_GO && hb_clock_now_ns() < limit_ns)
+			daemon_tenants(&daemon_);
+		assert_int_equal(hb_gate_state(honest), HB_GATE_OPEN);
+		hb_gate_wait_end(honest);
+		hb_gate_completed(honest, 1);
+		hb_gate_wait_begin(liar); /* wants the GPU all the time */
+		while (hb_gate_state(liar) != HB_GATE_OPEN && hb_clock_now_ns() < limit_ns)
+			daemon_tenants(&daemon_);
+		assert_int_equal(hb_gate_state(liar), HB_GATE_OPEN);
+	}
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
+}
+
 /* --- a process that executes another program: pid and pidfd stay the same --- */
 
 static int work_and_execute_another(void *argument)
@@ -166,7 +194,6 @@ static int work_and_execute_another(void *argument)
 		return 1;
 	hb_gate_bypass(gate_of(&member, 0), 1);
 	member.page->gpus[0].used_bytes += 1000;
-	member.gpus[0]->low_used_bytes += 1000;
 	member.page->processes[member.slot].memory[0].used_bytes += 1000;
 	execlp("sleep", "sleep", "1000", (char *)NULL);
 	return 2;
@@ -241,6 +268,7 @@ int main(void)
 		TEST(a_tenant_with_two_compute_groups_gets_no_tiny_slice),
 		TEST(a_late_launch_gets_the_drivers_own_slice_until_it_ends),
 		TEST(low_tenants_take_turns),
+		TEST(work_that_never_ends_delays_others_for_a_bounded_time),
 		TEST(the_page_says_which_news_the_daemon_wants),
 		TEST(a_process_that_executes_another_program_leaves),
 		TEST(the_next_program_of_a_process_registers_again),

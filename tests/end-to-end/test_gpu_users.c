@@ -158,7 +158,18 @@ static rlim_t daemon_size(void)
 	return kib < UINT64_C(1) << 30 ? (rlim_t)kib * 1024 : 0;
 }
 
-static void where_no_thread_can_be_made_the_driver_is_asked_later(void **state)
+static json_t *status_with_overhead(void)
+{
+	json_t *status = daemon_status(&daemon_);
+	while (json_is_null(json_object_get(use_of(status), "memory_overhead"))) {
+		json_decref(status);
+		status = daemon_status(&daemon_);
+	}
+	return status;
+}
+
+/* The daemon asks the driver in a thread of its own, for the first time when a tenant uses the GPU. */
+static void where_no_thread_can_be_made_the_last_answer_is_shown(void **state)
 {
 	const struct rlimit any = {RLIM_INFINITY, RLIM_INFINITY};
 	say("HB_FAKE_NVML_COMPUTE", "667942912", NULL);
@@ -166,21 +177,55 @@ static void where_no_thread_can_be_made_the_driver_is_asked_later(void **state)
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	json_decref(status_with_overhead());
 	rlim_t size = daemon_size();
 	if (!size)
 		skip();
 	const struct rlimit small = {size + MIB, RLIM_INFINITY}; /* no room for a thread's stack */
 	assert_int_equal(prlimit(daemon_.pid, RLIMIT_AS, &small, NULL), 0);
 	for (int i = 0; i < 10; i++)
-		json_decref(daemon_status(&daemon_));
+		json_decref(status_with_overhead());
 	assert_int_equal(prlimit(daemon_.pid, RLIMIT_AS, &any, NULL), 0);
-	json_t *status = daemon_status(&daemon_);
-	while (json_is_null(json_object_get(use_of(status), "memory_overhead"))) {
-		json_decref(status);
-		status = daemon_status(&daemon_);
-	}
+	json_t *status = status_with_overhead();
 	assert_int_equal(json_integer_value(json_object_get(gpu_of(status), "memory_total")), 80 * 1024 * MIB);
 	json_decref(status);
+}
+
+/* Both tenants are this process, which uses 600 MiB according to the driver. */
+static void a_false_report_keeps_no_memory_from_others(void **state)
+{
+	struct hb_membership liar = HB_MEMBERSHIP_NONE;
+	struct hb_tenant_options first = wish_of(1, HB_PAGE_LOW), second = wish_of(2, HB_PAGE_LOW);
+	struct hb_error error;
+	int result;
+	say("HB_FAKE_NVML_COMPUTE", "629145600", NULL);
+	daemon_start(&daemon_, HBD, NULL);
+	assert_int_equal(create(&daemon_, first), 0);
+	assert_int_equal(join(&daemon_, &first, &liar), 0);
+	assert_int_equal(create(&daemon_, second), 0);
+	assert_int_equal(join(&daemon_, &second, &member), 0);
+	while (!member.gpus[0]->total_bytes) /* the driver has not answered yet */
+		daemon_tenants(&daemon_);
+	liar.page->gpus[0].used_bytes = UINT64_MAX / 2;
+	liar.page->processes[liar.slot].memory[0].used_bytes = UINT64_MAX / 2;
+	liar.page->processes[liar.slot].memory_pending = 1;
+	int fd = daemon_connect(&daemon_);
+	for (int i = 0; i < 1000; i++) {
+		result = hb_client_ask_memory(fd, second.token, second.uuids[0], 79 * 1024 * MIB, &error);
+		if (result == 0)
+			break;
+		usleep(20000);
+	}
+	close(fd);
+	assert_int_equal(result, 0);
+	assert_in_range(member.page->gpus[0].low_lease_bytes, 79 * 1024 * MIB, 80 * 1024 * MIB);
+	/* The next ticks leave the honest tenant most of what it does not use yet. */
+	for (int64_t i = 0; i < 20 && member.page->gpus[0].low_others_bytes > 1024 * MIB; i++)
+		usleep(20000);
+	assert_true(member.page->gpus[0].low_others_bytes <= 1024 * MIB);
+	assert_true(member.gpus[0]->low_used_bytes <= 1024 * MIB);
+	assert_int_equal(member.gpus[0]->total_bytes, 80 * 1024 * MIB);
+	hb_membership_fini(&liar);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -192,7 +237,8 @@ int main(void)
 		T(processes_that_are_no_tenants_are_listed),
 		T(a_figure_that_the_driver_does_not_give_is_not_made_up),
 		T(without_a_list_the_reason_is_shown),
-		T(where_no_thread_can_be_made_the_driver_is_asked_later),
+		T(a_false_report_keeps_no_memory_from_others),
+		T(where_no_thread_can_be_made_the_last_answer_is_shown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

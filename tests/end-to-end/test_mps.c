@@ -5,6 +5,7 @@
  * again by the next daemon, taken along at the end; and life without it.
  */
 #include "daemon_harness.h"
+#include "simcuda/sim_rm_abi.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -32,6 +33,7 @@ static struct hb_tenant_options simulated(unsigned seed, enum hb_page_priority p
 {
 	struct hb_tenant_options wish = wish_of(seed, priority);
 	wish.flags = HB_REGISTER_SIMULATED;
+	sim_gpu_uuid(0, wish.uuids[0]);
 	return wish;
 }
 
@@ -326,6 +328,19 @@ static void one_that_a_dead_daemon_left_behind_is_stopped_too(void **state)
 	expect_end(control);
 }
 
+static void gpus_that_the_driver_does_not_list_are_refused(void **state)
+{
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	memset(wish.uuids[0], 0xaa, HB_UUID_BYTES);
+	assert_int_equal(join(&daemon_, &wish, &member), -ENODEV);
+	sim_gpu_uuid(1, wish.uuids[0]);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(member.n_gpus, 1);
+	hb_membership_fini(&member);
+}
+
 static void without_it_low_tenants_take_turns(void **state)
 {
 	daemon_clean(&daemon_);
@@ -403,6 +418,7 @@ int main(void)
 		TEST(its_folder_is_ours_alone_whoever_made_it_before),
 		TEST(what_was_started_is_stopped),
 		TEST(one_that_a_dead_daemon_left_behind_is_stopped_too),
+		TEST(gpus_that_the_driver_does_not_list_are_refused),
 		TEST(without_it_low_tenants_take_turns),
 		TEST(without_descriptors_the_daemon_does_not_fall),
 	};

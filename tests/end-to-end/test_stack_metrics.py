@@ -121,6 +121,30 @@ class Metrics(unittest.TestCase):
             high.go()
             high.output()
 
+    def test_a_fault_of_a_gpu_is_shown_with_its_tenant(self):
+        with Stack(config=CONFIG, mps=False) as stack:
+            high = stack.start("high", "--wait", "train", 300, 20)
+            high.expect("joined")
+            tenant = stack.tenants()[0]
+            pid = tenant["processes"][0]["pid"]
+            self.assertEqual(metrics(stack)["hb_gpu_faults_total"].values(), [0])
+            # The simulated driver reports the faults that are in this file.
+            with open(os.path.join(stack.gpu_folder, "events"), "w", encoding="utf-8") as file:
+                file.write(f"0 ecc\n0 xid 31 {pid}\n")
+            wait_until("the fault is shown", lambda: stack.status()["gpus"][0]["health"]["faults"] == 2)
+            health = stack.status()["gpus"][0]["health"]
+            self.assertEqual((health["lost"], health["why"]), (False, ""))
+            self.assertEqual((health["last"]["xid"], health["last"]["pid"], health["last"]["tenant"]),
+                             (31, pid, tenant["id"]))
+            self.assertEqual(health["last"]["user"], tenant["user"])
+            families = metrics(stack)
+            self.assertEqual([families[name].values() for name in ("hb_gpu_last_xid", "hb_gpu_faults_total", "hb_gpu_lost")],
+                             [[31], [2], [0]])
+            high.go()
+            high.expect("done")
+            high.go()
+            self.assertTrue(high.result()["right"])
+
     def test_clients_cannot_exceed_the_limits(self):
         with Stack(config=CONFIG) as stack:
             stack.start_daemon()

@@ -58,7 +58,7 @@ class Serve(unittest.TestCase):
 
     @staticmethod
     def head(what, body=b""):
-        return b"%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (what, len(body))
+        return b"%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (what, len(body))
 
     def ask(self, port, what, body=b""):
         with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:

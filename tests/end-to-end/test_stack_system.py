@@ -38,8 +38,9 @@ def own_mounts_work():
 
 
 class SystemStack(Stack):
-    def __init__(self, config="", group=True, mps=False):
+    def __init__(self, config="", group=True, mps=False, files=None):
         super().__init__(mps=mps)
+        self.files = files  # the limit of open files of the daemon
         self.group = group
         os.chmod(self.folder, 0o755)
         os.mkdir(self.gpu_folder)
@@ -58,7 +59,7 @@ class SystemStack(Stack):
 
     def start_daemon(self, program=HBD, **variables):
         self.daemon = self.spawn(
-            ["unshare", "-m", "sh", "-c", 'umask 077 && mount --bind "$HB_GROUPS" /etc/group && exec "$@"', "sh", HBD, "--foreground",
+            ["unshare", "-m", "sh", "-c", f'ulimit -n {self.files or "$(ulimit -n)"} && umask 077 && mount --bind "$HB_GROUPS" /etc/group && exec "$@"', "sh", HBD, "--foreground",
              "--system", "--gpu", "sim", "--socket", self.environment["HB_SOCKET"], "--config", self.config_path],
             **variables)
         wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
@@ -157,13 +158,15 @@ class SystemMode(unittest.TestCase):
                 self.assertNotEqual(file.read(), own)
             self.assertEqual(os.stat(path).st_uid, 0)
 
-    def test_users_can_reach_the_mps_server_with_any_umask(self):
+    def test_only_the_user_of_the_mps_server_can_reach_it(self):
         with SystemStack(mps=True) as stack:
-            shutil.chown(stack.gpu_folder, "root")  # the simulated server serves its own user
-            program, tenant = stack.tenant("low", wrap=lambda *command: command)
+            program, tenant = stack.tenant("low")
             self.assertTrue(tenant["mps"])
-            for name in "sim-mps", "sim-mps-log":
-                self.assertEqual(os.stat(os.path.join(stack.folder, name)).st_mode & 0o7777, 0o755)
+            pipes = os.path.join(stack.folder, "sim-mps")
+            for user, may_enter in (("nobody", True), ("daemon", False)):
+                done = subprocess.run(["setpriv", "--reuid", user, "--clear-groups", "ls", pipes], capture_output=True,
+                                      check=False)
+                self.assertEqual(done.returncode == 0, may_enter, done)
             with open(f"/proc/{stack.status()['daemon']['pid']}/status", encoding="utf-8") as file:
                 self.assertIn("\nUmask:\t0022\n", file.read())  # the server's pipes are made with it
             stack.end(program)
@@ -206,6 +209,36 @@ class SystemMode(unittest.TestCase):
                 self.assertEqual(got, ["high", "high", "high", "low"])
         finally:
             for path in filter(os.path.isdir, reversed(made)):
+                wait_until(f"{path} is empty", lambda: self.is_removed(path))
+
+    @unittest.skipUnless(cgroup2() and os.access(cgroup2() or "/", os.W_OK), "no control groups (v2) to be made here")
+    def test_a_rule_binds_every_process_that_joins(self):
+        names = [f"hb-test-{os.getpid()}-{end}" for end in ("service", "login")]
+        service, login = (os.path.join(cgroup2(), name) for name in names)
+        try:
+            os.mkdir(service)
+            os.mkdir(login)
+            with SystemStack(f"rules:\n  - {{name: service, cgroup: /{names[0]}, priority: high}}\n") as stack:
+                def in_service(*command):
+                    return as_nobody(*command, groups=[GROUP_ID], cgroup=service)
+                program, tenant = stack.tenant("high", wrap=in_service)
+                self.assertEqual(tenant["priority"], "high")
+                # Any process of that user can read the token. Outside the service it gets no high priority by it.
+                self.assertEqual(self.join_as_nobody(stack, tenant, cgroup=login), 0)
+                self.assertEqual(self.join_as_nobody(stack, tenant, cgroup=service), 1)
+                stack.end(program)
+                # What the tenant itself starts belongs to it, wherever it is.
+                script = f'sh -c "echo child \\$\\$; read word; exec {TENANT} --wait work 1"; true'
+                program = stack.spawn(in_service(HB, "run", "--gpu", "sim", "--priority", "high", "--", "sh", "-c", script))
+                with open(os.path.join(login, "cgroup.procs"), "w", encoding="utf-8") as file:
+                    file.write(program.expect("child").split()[1])
+                program.go()
+                program.expect("joined")
+                self.assertEqual([len(entry["processes"]) for entry in stack.tenants()], [1])
+                program.go()
+                stack.end(program)
+        finally:
+            for path in filter(os.path.isdir, (service, login)):
                 wait_until(f"{path} is empty", lambda: self.is_removed(path))
 
     def is_removed(self, path):
@@ -257,13 +290,13 @@ class SystemMode(unittest.TestCase):
             stack.end(own)
             stack.end(program)
 
-    def join_as_nobody(self, stack, tenant):
+    def join_as_nobody(self, stack, tenant, cgroup=None):
         """Runs a program as nobody with the tenant's token. Returns how many processes the tenant has then."""
         with open(f"/proc/{tenant['pid']}/environ", encoding="utf-8") as file:
             token = [word for word in file.read().split("\0") if word.startswith("HB_TENANT=")][0]
-        program = stack.spawn(member("env", token, "HB_PRIORITY=low", "HB_GPU=sim",
+        program = stack.spawn(as_nobody("env", token, "HB_PRIORITY=low", "HB_GPU=sim",
                                      f"LD_LIBRARY_PATH={SHIM}:{SIMCUDA}", f"HB_REAL_LIBCUDA={SIMCUDA}/libcuda.so.1",
-                                     TENANT, "--wait", "work", 1))
+                                     TENANT, "--wait", "work", 1, groups=[GROUP_ID], cgroup=cgroup))
         program.expect("joined")
         found = [len(entry["processes"]) for entry in stack.tenants() if entry["id"] == tenant["id"]]
         program.go()

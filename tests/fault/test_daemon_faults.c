@@ -37,7 +37,6 @@ static int worker(void *argument)
 	int result = join(&daemon_, wish, &member);
 	if (result == 0) {
 		member.page->gpus[0].used_bytes += 100;
-		member.gpus[0]->low_used_bytes += 100;
 		member.page->processes[member.slot].memory[0].used_bytes += 100;
 	}
 	return result;

@@ -7,23 +7,10 @@
 #ifndef HB_TESTS_FUZZ_FUZZ_FILE_H
 #define HB_TESTS_FUZZ_FUZZ_FILE_H
 
+#include "fuzz.h"
 #include "trace/trace.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define FUZZ_REQUIRE(condition) \
-	do { \
-		if (!(condition)) { \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-			abort(); \
-		} \
-	} while (0)
 
 static char fuzz_path[64], fuzz_alone_path[80];
 

@@ -28,6 +28,14 @@ while time.time() < end:
     torch.cuda.synchronize(); n += 50; print("steps", n, flush=True); time.sleep(float(sys.argv[2]))
 print("done", n, bool(torch.isfinite(y).all()), flush=True)
 """
+# Works for a while, then reads an address that does not exist.
+ILLEGAL = """
+import cupy, time
+x = cupy.ones((2048, 2048), dtype=cupy.float32); end = time.time() + 4
+while time.time() < end: y = x @ x; cupy.cuda.Device().synchronize(); print("steps", flush=True)
+bad = cupy.RawKernel(r'extern "C" __global__ void bad(int *p) { *p = 1; }', "bad")
+bad((1,), (1,), (cupy.uint64(8),)); cupy.cuda.Device().synchronize()
+"""
 LIMIT = """
 import torch
 blocks = []
@@ -266,6 +274,66 @@ def killed_server(stack):
                 stack.text(high))
 
 
+def run_as_nobody(command, pipe):
+    """Gives the MPS control program a command as user nobody. Returns what it says; None if it does not answer."""
+    try:
+        done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "nvidia-cuda-mps-control"],
+                              input=command + "\n", text=True, timeout=10, check=False, capture_output=True,
+                              env=dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=pipe))
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout + done.stderr
+
+
+def mps_pipe(stack):
+    """Which users reach the control program of a server, once in a folder that every user can enter, and once in one that
+    only root can. Shows whether `quit` of another user ends it; needs root."""
+    for mode, expected in ((0o755, True), (0o700, False)):
+        pipe = os.path.join(stack.dir, f"pipe-{mode:o}")
+        os.mkdir(pipe)
+        os.chmod(stack.dir, 0o755)
+        os.chmod(pipe, mode)
+        env = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=pipe, CUDA_MPS_LOG_DIRECTORY=pipe)
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=env, check=True)
+        subprocess.run(["nvidia-cuda-mps-control"], input="start_server -uid 0\n", text=True, env=env, check=False)
+        print("       files:", subprocess.run(["ls", "-la", pipe], capture_output=True, text=True, check=False).stdout)
+        server = subprocess.run(["nvidia-cuda-mps-control"], input="get_server_list\n", text=True, env=env, check=False,
+                                capture_output=True).stdout.strip()
+        with open(f"/proc/{server}/stat", encoding="utf-8") as file:
+            parent = file.read().rsplit(")", 1)[1].split()[1]
+        programs = [os.path.basename(os.readlink(f"/proc/{pid}/exe")) for pid in (server, parent)]
+        stack.check("the control program is the parent of the server, which the daemon relies on",
+                    programs == ["nvidia-cuda-mps-server", "nvidia-cuda-mps-control"], programs)
+        listed = run_as_nobody("get_server_list", pipe)
+        reached = bool(listed and listed.strip().isdigit())
+        print("       another user asks for the servers: %r; quits: %r" % (listed, run_as_nobody("quit", pipe)), flush=True)
+        if not expected:
+            stack.check("another user does not reach the control program behind mode 0700", not reached, listed)
+        stack.quit_mps(pipe)
+
+
+def culprit(stack):
+    """An illegal access in one of three LP programs, four times: how often the daemon names the right one."""
+    right = 0
+    for _ in range(4):
+        others = [stack.work("low", 60), stack.work("low", 60)]
+        for other in others:
+            stack.wait_text(other, "steps")
+        guilty = stack.run("low", ILLEGAL)
+        stack.check("the faulty program ends with an error", stack.end_child(guilty, 60) not in (None, 0), stack.text(guilty))
+        for other in others:
+            stack.end_child(other, 30)
+        fault = (stack.status()["daemon"].get("mps") or {}).get("fault") or {}
+        named = fault.get("command", "")
+        print("       named: pid %s, certain %s, cause %s" % (fault.get("pid"), fault.get("certain"), fault.get("cause")), flush=True)
+        right += "cupy" in named
+        for other in others:
+            if other.poll() is None:
+                other.kill()
+    print("       %d of 4 faults were given to the right program" % right, flush=True)
+    stack.check("the daemon names a process after a fault", bool(fault), stack.status()["daemon"])
+
+
 def limited(stack):
     child = stack.run("low", LIMIT, options=("--memory", "4GiB"))
     child.wait(90)
@@ -275,7 +343,7 @@ def limited(stack):
 
 
 CHECKS = {"limited": limited, "killed_client": killed_client, "killed_in_endless_kernel": killed_in_endless_kernel,
-          "killed_daemon": killed_daemon, "killed_server": killed_server}
+          "mps_pipe": mps_pipe, "culprit": culprit, "killed_daemon": killed_daemon, "killed_server": killed_server}
 
 
 def main():

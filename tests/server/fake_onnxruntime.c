@@ -5,8 +5,10 @@
  *
  * A model is a text with lines `in NAME TYPE DIM...` and `out NAME TYPE DIM...`. TYPE is ONNX's number of the type; a DIM of
  * -1 is any size. An output is a copy of the input at the same place. With a line `slow`, a run whose first number is 1
- * makes a file "runs" and continues until it is terminated. Objects that are not released end the process.
+ * makes a file "runs" and continues until it is terminated. With a line `breaks`, a run whose first number is not 0 fails,
+ * and fake_cuda.c then gives this number as the error of its context. Objects that are not released end the process.
  */
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,7 +39,7 @@ struct tensor {
 struct session {
 	struct tensor tensors[2][MOST]; /* inputs, outputs */
 	size_t n[2];
-	bool slow;
+	bool slow, breaks;
 };
 
 static _Atomic(int) alive, stopped;
@@ -136,6 +138,8 @@ static void *CreateSession(const void *env, const char *path, const void *option
 	while (good && fgets(line, sizeof(line), file)) {
 		if (strncmp(line, "slow", 4) == 0)
 			session->slow = true;
+		else if (strncmp(line, "breaks", 6) == 0)
+			session->breaks = true;
 		else
 			good = strncmp(line, "in ", 3) == 0
 				       ? read_tensor(session, 0, line + 3)
@@ -333,6 +337,19 @@ static void run_until_stopped(void)
 		nanosleep(&pause, NULL);
 }
 
+/* Loads the fake driver, as ONNX Runtime loads CUDA, and sets the error of its context. */
+static void break_context(int error)
+{
+	const char *driver = getenv("HB_FAKE_CUDA");
+	FILE *file = fopen("broken", "w");
+	if (file) {
+		fprintf(file, "%d", error);
+		fclose(file);
+	}
+	if (driver && !dlopen(driver, RTLD_NOW))
+		abort();
+}
+
 static size_t find(const struct session *session, int which, const char *name)
 {
 	size_t index = 0;
@@ -367,6 +384,10 @@ static void *Run(void *opened, const void *options, const char *const *input_nam
 		run_until_stopped();
 	if (stopped)
 		return failed("the run was", "stopped");
+	if (session->breaks && *(const float *)by_place[0]->data > 0) {
+		break_context((int)*(const float *)by_place[0]->data);
+		return failed("the run was", "broken");
+	}
 	for (size_t i = 0; i < n_outputs; i++)
 		outputs[i] = value_like(by_place[find(session, 1, output_names[i])]);
 	return NULL;

@@ -43,7 +43,8 @@ def is_closed(connection):
 class Server:
     def __init__(self, models, *options, files=(), links=(), tensors=TENSORS, open_files=None, program=None):
         """models: name -> text of model.yaml without tensors; files: (path in the folder, text); links: (path, target);
-        open_files: soft and hard limit of open files of the server; program: instead of `hb serve`."""
+        open_files: soft and hard limit of open files of the server; program: instead of `hb serve`. Without an option
+        --control, processes of this machine may control the server."""
         self.folder = tempfile.mkdtemp(prefix="hb-serve-")
         for name, text in models.items():
             self.write(name + "/model.yaml", text + tensors)
@@ -53,6 +54,7 @@ class Server:
             os.symlink(target, os.path.join(self.folder, path))
         command = [program] if program else [os.path.join(BUILD, "hb"), "serve"]
         command += ["--models", self.folder, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *options]
+        command += [] if "--control" in options else ["--control", "loopback"]
         if open_files and os.geteuid() == 0:
             command = ["setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"] + command
         self.process = subprocess.Popen(

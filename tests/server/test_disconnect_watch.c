@@ -58,7 +58,7 @@ static void disconnect_client(int request)
 
 static void watch_request(int request)
 {
-	hb_disconnect_watch_add(rig.watch, rig.fds[request][0], rig.infers[request]);
+	hb_disconnect_watch_add(rig.watch, rig.fds[request][0], rig.infers[request], &hb_disconnect_inference);
 }
 
 /* Closes the connection of REPLACED. The connection of NEW, whose client is connected, gets its descriptor. */

@@ -111,7 +111,7 @@ class OnnxServer(Server):
         """Sends a request whose run does not end, and disconnects as soon as it runs."""
         row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 1, 1, 1]}
         text = json.dumps({"inputs": [row]})
-        return self.connect(("POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+        return self.connect(("POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
                              % (name, len(text), text)).encode())
 
     def deaths(self):
@@ -160,6 +160,7 @@ class Fake(unittest.TestCase):
         models = {"all": (ALL_TENSORS, "".join("in i%s %d -1 2\nout o%s %d -1 2\n" % (kind, kinds[kind], kind, kinds[kind])
                                                for kind in ALL)),
                   "slow": (PLAIN % (4, 4), "slow\nin x 1 -1 4\nout y 1 -1 4\n"),
+                  "breaks": (PLAIN % (4, 4), "breaks\nin x 1 -1 4\nout y 1 -1 4\n"),
                   "one": (PLAIN % (4, 4), "in x 1 1 4\nout y 1 1 4\n"),
                   "wide": (PLAIN % (4, 4), "in x 1 -1 5\nout y 1 -1 5\n"),
                   "deep": (PLAIN % (4, 4), "in x 1 -1 2 4\nout y 1 -1 4\n"),
@@ -175,6 +176,15 @@ class Fake(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.server.stop()
+
+    def test_a_worker_whose_cuda_context_is_broken_is_replaced(self):
+        def restarts():
+            return self.server.metric('hb_serve_worker_restarts_total{model="breaks",version="1"}')
+        before = restarts()
+        self.assertEqual(self.server.infer("breaks", (1, 0, 0, 0))[0], 500)  # CUDA_ERROR_INVALID_VALUE breaks nothing
+        self.assertEqual((self.server.infer("breaks", (0, 0, 0, 0))[0], restarts()), (200, before))
+        self.assertEqual(self.server.infer("breaks", (700, 0, 0, 0))[0], 500)  # CUDA_ERROR_ILLEGAL_ADDRESS
+        self.assertEqual((self.server.infer("breaks", (0, 0, 0, 0))[0], restarts()), (200, before + 1))
 
     def test_tensors_of_each_type_are_passed_on(self):
         given = some_of_all()

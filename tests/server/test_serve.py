@@ -51,7 +51,7 @@ class Serve(unittest.TestCase):
 
     def head_only(self, length):
         """Announces a body, sends none of it and returns the status of the answer."""
-        with self.server.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length) as client:
+        with self.server.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % length) as client:
             return int(client.recv(64).split()[1])
 
     def infer(self, model, values, **parameters):
@@ -164,7 +164,7 @@ class Serve(unittest.TestCase):
         the time limit closes the connection."""
         clients = []
         for data in (b"GET / HTTP/9.9\r\n\r\n", b"\0" * 4096, b"POST /v2/models/fast/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-                     b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"G" * 70000,
+                     b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", b"G" * 70000,
                      b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
             for port in (self.server.port, self.server.grpc_port):
                 clients.append(self.server.connect(port=port))

@@ -3,6 +3,7 @@
 """Workers of `hb serve`: separate stages, batches that are paused, workers that die, the journal of batches and the errors
 that bench/journal computes from it, policies changed while the server runs. Workers report through files where they are and
 wait for files before they continue, so nothing depends on how fast the machine is."""
+import ast
 import ctypes
 import json
 import os
@@ -50,6 +51,11 @@ def infer(x):
     return x * 2
 
 worker.serve(infer)
+"""
+LISTS_FILES = HEAD + """
+numbers = [name for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fdinfo/" + name)]
+there("files", repr({name: os.readlink("/proc/self/fd/" + name) for name in numbers}))
+worker.serve(lambda x: x)
 """
 NEVER_READY = HEAD + """
 there("starts")
@@ -153,6 +159,8 @@ class Workers(unittest.TestCase):
 
     def test_stages_are_reported_separately_and_journalled(self):
         journal = os.path.join(self.folder(), "journal")
+        with open(journal, "w", encoding="utf-8") as file:
+            file.write("the journal of a run that crashed\n")
         server = serve(self, {"staged": ("transfer: [2MB, 1MB]\n", STAGED), "whole": ("", HEAD + "worker.serve(lambda x: x)")},
                        "--journal", journal)
         for _ in range(3):
@@ -165,6 +173,8 @@ class Workers(unittest.TestCase):
         self.assertEqual(server.call("POST", "/v2/policy/ours")[0], 200)
         with open(journal, encoding="utf-8") as file:
             lines = [line.split() for line in file]
+        with open(journal + ".old", encoding="utf-8") as file:
+            self.assertEqual(file.read(), "the journal of a run that crashed\n")
         numbers = {line[2]: line[1] for line in lines if line[0] == "model"}
         stages = {name: [line[0] + (line[3] if line[0] == "stage" else "") for line in lines
                          if line[0] in ("start", "stage", "end") and self.model_of(lines, line) == numbers[name]][:4]
@@ -254,6 +264,19 @@ class Workers(unittest.TestCase):
         for i in range(6):
             status, answer = server.infer("scribbles", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
+
+    def test_a_worker_inherits_only_its_own_files(self):
+        """The program that started the server left a file open."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "starts-with-a-file")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write('#!/bin/sh\nexec 9</etc/passwd\nexec "%s" serve "$@"\n' % os.path.join(BUILD, "hb"))
+            os.chmod(program, 0o755)
+            server = serve(self, {"m": ("", LISTS_FILES)}, program=program)
+            found = ast.literal_eval(appears(server, "m/files"))
+            kinds = [name.split(":")[0].split(" ")[0] for number, name in found.items() if int(number) > 2]
+            # The memory and two doorbells that it shares with the server, and the pipe that ends it with the server.
+            self.assertEqual(sorted(kinds), ["/memfd", "anon_inode", "anon_inode", "pipe"], found)
 
     def test_a_worker_that_overwrites_the_layout_does_no_harm(self):
         server = serve(self, {"lies": ("", LIES)})
@@ -529,7 +552,7 @@ class Workers(unittest.TestCase):
         server = serve(self, {"long": ("", UNWANTED)})
         row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}
         body = json.dumps({"inputs": [row]})
-        with server.connect(("POST /v2/models/long/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+        with server.connect(("POST /v2/models/long/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
                              % (len(body), body)).encode()):
             appears(server, "long/runs")
         appears(server, "long/stopped")

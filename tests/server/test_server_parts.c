@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of the server: model.yaml, reading requests, order of time-outs, shared memory, compression, shutdown. */
+#include "server/backends/restart_pause.h"
 #include "server/backends/worker_outputs.h"
 #include "server/http/kserve_json.h"
 #include "server/kserve/content_coding.h"
+#include "server/models/dispatch_load.h"
 #include "server/models/inference_check.h"
 #include "server/models/timeout_heap.h"
 #include "unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,30 +247,35 @@ static void a_truncated_region_is_an_error_and_no_crash(void **state)
 	struct hb_error error = {.text = ""};
 	char data[64] = "hello", back[64] = "";
 	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
-	assert_true(hb_shared_memory_register(memory, &region, &error) < 0); /* does not exist yet */
+	struct hb_access_config config = {.prefix = "hb-front-"};
+	struct hb_caller caller = {.id = 7};
+	struct hb_access *access = NULL;
+	assert_int_equal(hb_access_new(&config, &access, &error), 0);
+	assert_true(hb_shared_memory_register(memory, access, &caller, &region, &error) < 0); /* does not exist yet */
 	int fd = shm_open(region.key, O_RDWR | O_CREAT | O_EXCL, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, 79), 0);
-	assert_true(hb_shared_memory_register(memory, &region, &error) < 0); /* too short */
+	assert_true(hb_shared_memory_register(memory, access, &caller, &region, &error) < 0); /* too short */
 	assert_int_equal(ftruncate(fd, 80), 0);
-	assert_int_equal(hb_shared_memory_register(memory, &region, &error), 0);
-	assert_int_equal(hb_shared_memory_register(memory, &region, &error), -EEXIST);
-	assert_int_equal(hb_shared_memory_write(memory, "r", 0, data, 64, &error), 0);
-	assert_int_equal(hb_shared_memory_read(memory, "r", 0, back, 64, &error), 0);
+	assert_int_equal(hb_shared_memory_register(memory, access, &caller, &region, &error), 0);
+	assert_int_equal(hb_shared_memory_register(memory, access, &caller, &region, &error), -EEXIST);
+	assert_int_equal(hb_shared_memory_write(memory, 7, "r", 0, data, 64, &error), 0);
+	assert_int_equal(hb_shared_memory_read(memory, 7, "r", 0, back, 64, &error), 0);
 	assert_string_equal(back, "hello");
-	assert_int_equal(hb_shared_memory_read(memory, "r", 1, back, 64, &error), -ERANGE);
-	assert_int_equal(hb_shared_memory_read(memory, "r", UINT64_MAX, back, 2, &error), -ERANGE);
+	assert_int_equal(hb_shared_memory_read(memory, 7, "r", 1, back, 64, &error), -ERANGE);
+	assert_int_equal(hb_shared_memory_read(memory, 7, "r", UINT64_MAX, back, 2, &error), -ERANGE);
 	assert_int_equal(ftruncate(fd, 20), 0);
-	assert_int_equal(hb_shared_memory_read(memory, "r", 0, back, 64, &error), -EIO);
-	assert_int_equal(hb_shared_memory_write(memory, "r", 0, data, 64, &error), -EIO);
-	assert_int_equal(hb_shared_memory_unregister(memory, "r", &error), 0);
-	assert_int_equal(hb_shared_memory_unregister(memory, "r", &error), -ENOENT);
+	assert_int_equal(hb_shared_memory_read(memory, 7, "r", 0, back, 64, &error), -EIO);
+	assert_int_equal(hb_shared_memory_write(memory, 7, "r", 0, data, 64, &error), -EIO);
+	assert_int_equal(hb_shared_memory_unregister(memory, 7, "r", &error), 0);
+	assert_int_equal(hb_shared_memory_unregister(memory, 7, "r", &error), -ENOENT);
 	strcpy(region.key, "/../etc/passwd");
-	assert_int_equal(hb_shared_memory_register(memory, &region, &error), -EINVAL);
+	assert_int_equal(hb_shared_memory_register(memory, access, &caller, &region, &error), -EINVAL);
 	close(fd);
 	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
 	shm_unlink(region.key);
 	hb_shared_memory_free(memory);
+	hb_access_free(access);
 }
 
 static void compressed_bodies_are_restored_within_their_limits(void **state)
@@ -323,6 +331,11 @@ static void the_server_chooses_a_coding_that_the_client_accepts(void **state)
 	assert_int_equal(hb_coding_parse("", 0), HB_CODING_IDENTITY);
 }
 
+static void note_load(struct hb_load *load)
+{
+	sem_post(load->owner);
+}
+
 static void a_server_that_shuts_down_is_not_ready_and_loads_no_model(void **state)
 {
 	const struct hb_dispatch_config config = {.models = folder, .policy = "ours", .queue_max = 4, .speed = 1};
@@ -331,17 +344,52 @@ static void a_server_that_shuts_down_is_not_ready_and_loads_no_model(void **stat
 	write_model("platform: echo\n" TENSORS);
 	assert_int_equal(hb_dispatch_new(&config, &dispatch, &error), 0);
 	assert_true(hb_dispatch_ready(dispatch));
-	assert_int_equal(hb_dispatch_load(dispatch, "m", &error), 0);
+	sem_t ended;
+	sem_init(&ended, 0, 0);
+	struct hb_load *load = hb_load_new("m", note_load, &ended), *late = hb_load_new("m", note_load, &ended);
+	assert_int_equal(hb_dispatch_load(dispatch, load, &error), 0);
+	while (sem_wait(&ended) != 0)
+		assert_int_equal(errno, EINTR);
+	assert_int_equal(load->result, 0);
 	hb_dispatch_end(dispatch, 0);
 	assert_false(hb_dispatch_ready(dispatch));
-	assert_int_equal(hb_dispatch_load(dispatch, "m", &error), -ESHUTDOWN);
+	assert_int_equal(hb_dispatch_load(dispatch, late, &error), -ESHUTDOWN);
 	assert_non_null(strstr(error.text, "going down"));
+	hb_load_free(load);
+	hb_load_free(late);
 	hb_dispatch_free(dispatch);
+	sem_destroy(&ended);
+}
+
+static void the_pause_before_a_restart_grows_and_ends_when_a_worker_has_served_well(void **state)
+{
+	struct hb_restart_pause pause = {.failures = 0};
+	const int64_t second = 1000000000;
+	int64_t now_ns = 0, before_ns = second / 10;
+	for (uint32_t n = 1; n <= 30; n++) {
+		hb_restart_pause_note_start(&pause, now_ns);
+		int64_t ns = hb_restart_pause_note_end(&pause, now_ns += second);
+		assert_int_equal(ns, 2 * before_ns < 30 * second ? 2 * before_ns : 30 * second);
+		assert_int_equal(hb_restart_pause_is_long(&pause), n >= 5);
+		before_ns = ns;
+	}
+	assert_int_equal(pause.restarts, 29);
+	/* A long life without a batch, and a batch in a short life, leave the pause as it is. */
+	hb_restart_pause_note_start(&pause, now_ns);
+	assert_int_equal(hb_restart_pause_note_end(&pause, now_ns += 60 * second), 30 * second);
+	hb_restart_pause_note_start(&pause, now_ns);
+	pause.completed = true;
+	assert_int_equal(hb_restart_pause_note_end(&pause, now_ns += second), 30 * second);
+	hb_restart_pause_note_start(&pause, now_ns);
+	pause.completed = true;
+	assert_int_equal(hb_restart_pause_note_end(&pause, now_ns += 11 * second), second / 5);
+	assert_false(hb_restart_pause_is_long(&pause));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_pause_before_a_restart_grows_and_ends_when_a_worker_has_served_well),
 		cmocka_unit_test(compressed_bodies_are_restored_within_their_limits),
 		cmocka_unit_test(the_server_chooses_a_coding_that_the_client_accepts),
 		cmocka_unit_test(an_error_in_model_yaml_names_the_key),

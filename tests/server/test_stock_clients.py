@@ -187,7 +187,8 @@ def main():
             with open(os.path.join(models, name, "model.yaml"), "w", encoding="utf-8") as file:
                 file.write(text)
         with subprocess.Popen([os.path.join(BUILD, "hb"), "serve", "--models", models, "--http", "127.0.0.1:0", "--grpc",
-                               "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as server:
+                               "127.0.0.1:0", "--control", "loopback", "--shared-memory", "loopback",
+                               "--shared-memory-prefix", "hb_stock_"], stdout=subprocess.PIPE, text=True) as server:
             ports = [server.stdout.readline().split()[-1] for _ in range(2)]
             client = subprocess.run([PYTHON, "-c", CLIENT, *ports], check=False, timeout=120)
             server.send_signal(signal.SIGTERM)

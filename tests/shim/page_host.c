@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -24,6 +25,8 @@
 #include <unistd.h>
 
 #define TOKEN "00112233445566778899aabbccddeeff"
+
+static struct hb_page_host *present; /* the host that answers while a child runs */
 
 static void need(bool holds, const char *what)
 {
@@ -66,6 +69,8 @@ static void fill_pages(struct hb_page_host *host)
 	host->page->heartbeat_ns = INT64_MAX; /* never too old, unless a test changes it */
 	host->page->gpus[0].state = HB_PAGE_ACTIVE;
 	host->page->gpus[0].limit_bytes = UINT64_MAX;
+	host->page->gpus[0].low_lease_bytes = UINT64_MAX;
+	host->page->features = HB_FEATURE_LEASES | HB_FEATURE_DOORBELL | HB_FEATURE_BOARDS;
 	host->gpu->magic = HB_GPU_PAGE_MAGIC;
 	host->gpu->version = HB_PAGE_VERSION;
 	host->gpu->size_bytes = sizeof(*host->gpu);
@@ -73,7 +78,8 @@ static void fill_pages(struct hb_page_host *host)
 
 void hb_page_host_init(struct hb_page_host *host)
 {
-	*host = (struct hb_page_host){.folder = "/tmp/hb-shim-test-XXXXXX"};
+	*host = (struct hb_page_host){.folder = "/tmp/hb-shim-test-XXXXXX", .last_board = UINT32_MAX};
+	present = host;
 	need(mkdtemp(host->folder) != NULL, "mkdtemp");
 	snprintf(host->socket_path, sizeof(host->socket_path), "%s/hbd.sock", host->folder);
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -85,6 +91,7 @@ void hb_page_host_init(struct hb_page_host *host)
 	host->page = shared_memory("page", sizeof(*host->page), &host->page_fd);
 	need(ftruncate(host->page_fd, HB_TRACE_OFFSET + HB_TRACE_BYTES) == 0, "memfd");
 	host->gpu = shared_memory("gpu", sizeof(*host->gpu), &host->gpu_fd);
+	host->board = shared_memory("host-board", HB_PAGE_BOARD_BYTES, &host->board_fd);
 	fill_pages(host);
 	setenv("HB_SOCKET", host->socket_path, 1);
 	setenv("HB_TENANT", TOKEN, 1);
@@ -94,6 +101,8 @@ void hb_page_host_fini(struct hb_page_host *host)
 {
 	munmap(host->page, sizeof(*host->page));
 	munmap(host->gpu, sizeof(*host->gpu));
+	munmap(host->board, HB_PAGE_BOARD_BYTES);
+	close(host->board_fd);
 	close(host->page_fd);
 	close(host->gpu_fd);
 	close(host->listener);
@@ -128,13 +137,18 @@ bool hb_page_host_is_wanted(const struct hb_page_host *host)
 	return poll(&ready, 1, 0) == 1;
 }
 
-static void receive(int socket, union hb_msg *message, unsigned kind)
+static void receive_any(int socket, union hb_msg *message)
 {
 	struct hb_wire_fds fds;
 	const char *why = "";
 	need(hb_wire_receive(socket, HB_SENDER_CLIENT, message, &fds, &why) == 0, why);
-	need(message->header.kind == kind, "kind of message");
 	hb_wire_close_fds(&fds);
+}
+
+static void receive(int socket, union hb_msg *message, unsigned kind)
+{
+	receive_any(socket, message);
+	need(message->header.kind == kind, "kind of message");
 }
 
 static void answer(int socket, union hb_msg *message, const struct hb_page_host *host, uint32_t slot)
@@ -159,10 +173,8 @@ static void wait_for_child(const struct hb_page_host *host)
 	}
 }
 
-struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
+static int greet(const struct hb_page_host *host, union hb_msg *message)
 {
-	union hb_msg *message = malloc(sizeof(*message));
-	wait_for_child(host);
 	int socket = accept(host->listener, NULL, NULL);
 	need(message && socket >= 0, "accept");
 	receive(socket, message, HB_MSG_HELLO);
@@ -170,16 +182,111 @@ struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
 	message->as_WELCOME.version = HB_PROTOCOL_VERSION;
 	message->as_WELCOME.page_version = HB_PAGE_VERSION;
 	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
-	receive(socket, message, HB_MSG_REGISTER);
+	return socket;
+}
+
+/* Answers a process that asks for memory, from low_free_bytes. */
+static void answer_memory(struct hb_page_host *host, int socket, union hb_msg *message)
+{
+	struct hb_page_gpu *gpu = &host->page->gpus[0];
+	uint64_t wanted = gpu->used_bytes + message->as_MEMORY.bytes, lease = gpu->low_lease_bytes;
+	host->memory_asked++;
+	hb_msg_init(message, HB_MSG_DONE);
+	if (wanted > lease && wanted - lease > host->low_free_bytes) {
+		hb_msg_init(message, HB_MSG_ERROR);
+		message->as_ERROR.code = -ENOMEM;
+	} else if (wanted > lease) {
+		host->low_free_bytes -= wanted - lease;
+		gpu->low_lease_bytes = wanted;
+	}
+	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
+}
+
+/* Lists the board of an HP process that gives one. */
+static void answer_board(struct hb_page_host *host, int socket, union hb_msg *message)
+{
+	struct hb_page_board *entry = &host->gpu->boards[host->boards_given++];
+	entry->tenant = host->page->tenant;
+	entry->slot = host->next_slot - 1;
+	entry->generation = host->page->processes[entry->slot].generation;
+	entry->number = 1000 + host->boards_given;
+	hb_msg_init(message, HB_MSG_DONE);
+	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
+}
+
+static void answer_fetch(struct hb_page_host *host, int socket, union hb_msg *message)
+{
+	uint32_t number = message->as_FETCH_BOARD.number;
+	bool listed = number == host->gpu->boards[0].number && number <= host->last_board;
+	hb_msg_init(message, listed ? HB_MSG_FETCHED_BOARD : HB_MSG_ERROR);
+	if (!listed)
+		message->as_ERROR.code = number <= host->last_board ? -ENOENT : -EBUSY;
+	host->boards_fetched += listed;
+	need(hb_wire_send(socket, message, &host->board_fd, listed) == 0, "send");
+}
+
+/* Answers about boards until the process closes the connection. */
+static void answer_boards(struct hb_page_host *host, int socket, union hb_msg *message)
+{
+	struct hb_wire_fds fds;
+	const char *why = "";
+	while (hb_wire_receive(socket, HB_SENDER_CLIENT, message, &fds, &why) == 0) {
+		hb_wire_close_fds(&fds);
+		if (message->header.kind == HB_MSG_BOARD)
+			answer_board(host, socket, message);
+		else
+			answer_fetch(host, socket, message);
+	}
+}
+
+void hb_page_host_list_board(struct hb_page_host *host)
+{
+	host->gpu->boards[0].number++;
+	host->gpu->boards_epoch++;
+}
+
+static struct hb_page_process *answer_register(struct hb_page_host *host, int socket, union hb_msg *message)
+{
+	need(host->page, "page");
 	host->asked = message->as_REGISTER;
 	/* The page is that of the driver's GPU, whichever it is. */
 	memcpy(host->page->gpus[0].uuid, host->asked.uuids[0], HB_UUID_BYTES);
 	uint32_t slot = host->asked.flags & HB_REGISTER_PAGE ? host->asked.slot : host->next_slot++;
 	host->page->processes[slot].state = HB_PAGE_ACTIVE;
 	answer(socket, message, host, slot);
+	answer_boards(host, socket, message);
+	return &host->page->processes[slot];
+}
+
+/* Serves one connection. Returns the process if it has registered, else NULL. */
+static struct hb_page_process *serve_any(struct hb_page_host *host)
+{
+	struct hb_page_process *process = NULL;
+	union hb_msg *message = malloc(sizeof(*message));
+	int socket = greet(host, message);
+	receive_any(socket, message);
+	if (message->header.kind == HB_MSG_MEMORY)
+		answer_memory(host, socket, message);
+	else if (message->header.kind == HB_MSG_BOARD)
+		answer_board(host, socket, message);
+	else if (message->header.kind == HB_MSG_FETCH_BOARD)
+		answer_fetch(host, socket, message);
+	else
+		process = answer_register(host, socket, message);
+	answer_boards(host, socket, message);
 	close(socket);
 	free(message);
-	return &host->page->processes[slot];
+	return process;
+}
+
+struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
+{
+	struct hb_page_process *process = NULL;
+	while (!process) {
+		wait_for_child(host);
+		process = serve_any(host); /* one that registered before may ask for memory first */
+	}
+	return process;
 }
 
 void hb_page_host_begin_again(struct hb_page_host *host)
@@ -210,6 +317,8 @@ pid_t hb_page_host_start(void (*scenario)(void))
 	need(child >= 0, "fork");
 	if (child == 0) {
 		scenario();
+		if (getenv("HB_COVERAGE")) /* the shim writes its counts of executed lines at exit() */
+			exit(0);
 		_exit(0);
 	}
 	return child;
@@ -217,7 +326,13 @@ pid_t hb_page_host_start(void (*scenario)(void))
 
 bool hb_page_host_ended_well(pid_t child)
 {
-	int status = 0;
+	int status = 0, pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	struct pollfd fds[2] = {{.fd = pidfd, .events = POLLIN},
+				{.fd = present ? present->listener : -1, .events = POLLIN}};
+	while (poll(fds, 2, -1) >= 0 && !fds[0].revents)
+		if (fds[1].revents)
+			serve_any(present);
+	close(pidfd);
 	need(waitpid(child, &status, 0) == child, "waitpid");
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }

@@ -22,11 +22,19 @@ struct hb_page_host {
 	struct hb_gpu_page *gpu;
 	uint32_t next_slot;
 	struct hb_msg_register asked; /* the last registration */
+	uint64_t low_free_bytes;      /* what processes that ask for memory beyond their lease get */
+	unsigned memory_asked;        /* how often they asked */
+	void *board;                  /* of an HP process that the test plays; the first of the list if there is one */
+	int board_fd;
+	unsigned boards_given, boards_fetched;
+	uint32_t last_board; /* the test gives no board with a higher number */
 };
 
 /* Creates an active page with a fresh heartbeat, no limits and an open gate, and sets the environment for children. */
 void hb_page_host_init(struct hb_page_host *host);
 void hb_page_host_fini(struct hb_page_host *host);
+/* Lists the test's board on the GPU page as a new one. */
+void hb_page_host_list_board(struct hb_page_host *host);
 /* For tests over the simulated driver: gives the test its own GPU in the host's folder. */
 void hb_page_host_simulate(struct hb_page_host *host);
 /* Makes the tenant HP in the temporal engine, with LP present, over the simulated driver. */
@@ -54,7 +62,7 @@ void hb_page_host_set_gate(struct hb_page_process *process, enum hb_gate_state s
  * for the host without limit when it registers, so a machine that pauses does not make the test fail.
  */
 pid_t hb_page_host_start(void (*scenario)(void));
-/* Waits for the child. Returns whether it exited with 0. */
+/* Waits for the child and answers what it asks of the daemon. Returns whether it exited with 0. */
 bool hb_page_host_ended_well(pid_t child);
 /* Runs a scenario in a child, registers it and waits for its end. Returns its slot; NULL if it did not exit with 0. */
 struct hb_page_process *hb_page_host_run(struct hb_page_host *host, void (*scenario)(void));

@@ -61,6 +61,7 @@ int spatial_set_up(void **state)
 	spatial_host.gpu->tenants_low = 1;
 	spatial_host.gpu->high_at_work = 1;
 	spatial_host.gpu->window_us = 100000;
+	hb_page_host_list_board(&spatial_host);
 	return 0;
 }
 

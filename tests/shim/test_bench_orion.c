@@ -29,7 +29,7 @@ static struct hb_orion_file *orion;
 
 static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_spatial_board *)spatial_host.gpu->board)->beacons[0];
+	return spatial_host.board;
 }
 
 static void raise_beacon(void)

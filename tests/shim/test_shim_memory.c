@@ -85,7 +85,6 @@ static void every_form_is_counted_with_its_size(void **state)
 	uint64_t levels = box + 32 * 16 * 1 * 4 * 2 + 16 * 8 * 1 * 4 * 2;
 	assert_int_equal(used(), 15 * MIB + 2 * HB_FAKE_PITCH * 1000 + flat + box + levels);
 	assert_int_equal(atomic_load(&process->counters[HB_COUNT_allocations]), 8);
-	assert_int_equal(atomic_load(&host.gpu->low_used_bytes), used());
 }
 
 static void allocate_and_free_every_form(void)
@@ -111,7 +110,6 @@ static void freed_memory_is_off_the_account(void **state)
 {
 	struct hb_page_process *process = run_limited(allocate_and_free_every_form, UINT64_MAX);
 	assert_int_equal(used(), 0);
-	assert_int_equal(atomic_load(&host.gpu->low_used_bytes), 0);
 	assert_int_equal(atomic_load(&process->counters[HB_COUNT_frees]), 4000);
 }
 
@@ -319,12 +317,43 @@ static void take_all_but_the_reserve(void)
 
 static void a_low_tenant_cannot_use_the_reserve(void **state)
 {
-	host.gpu->total_bytes = 100 * MIB;
+	host.page->gpus[0].total_bytes = 100 * MIB;
 	host.gpu->reserve_bytes = 30 * MIB;
-	host.gpu->low_used_bytes = 10 * MIB; /* of another tenant */
+	host.page->gpus[0].low_others_bytes = 10 * MIB;
+	host.page->gpus[0].low_lease_bytes = 10 * MIB;
+	host.low_free_bytes = 50 * MIB;
 	run_limited(take_all_but_the_reserve, UINT64_MAX);
 	assert_int_equal(used(), 60 * MIB);
-	assert_int_equal(host.gpu->low_used_bytes, 70 * MIB);
+	assert_int_equal(host.memory_asked, 2);
+}
+
+/* Without a daemon that answers, the last figures that it wrote count. */
+static void without_a_daemon_the_reserve_is_kept(void **state)
+{
+	host.page->gpus[0].total_bytes = 100 * MIB;
+	host.gpu->reserve_bytes = 30 * MIB;
+	host.page->gpus[0].low_others_bytes = 10 * MIB;
+	host.page->gpus[0].low_lease_bytes = 10 * MIB;
+	host.page->heartbeat_ns = 1;
+	run_limited(take_all_but_the_reserve, UINT64_MAX);
+	assert_int_equal(used(), 60 * MIB);
+	assert_int_equal(host.memory_asked, 0);
+}
+
+static void take_in_small_steps(void)
+{
+	CUdeviceptr pointer;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 20; i++)
+		CHECK(CU(cuMemAlloc_v2)(&pointer, MIB) == CUDA_SUCCESS);
+}
+
+static void memory_within_the_lease_is_taken_without_a_question(void **state)
+{
+	host.page->gpus[0].low_lease_bytes = 20 * MIB;
+	run_limited(take_in_small_steps, UINT64_MAX);
+	assert_int_equal(used(), 20 * MIB);
+	assert_int_equal(host.memory_asked, 0);
 }
 
 static void take_the_reserve(void)
@@ -337,10 +366,10 @@ static void take_the_reserve(void)
 static void a_high_tenant_can_use_the_reserve(void **state)
 {
 	host.page->priority = HB_PAGE_HIGH;
-	host.gpu->total_bytes = 100 * MIB;
+	host.page->gpus[0].total_bytes = 100 * MIB;
 	host.gpu->reserve_bytes = 30 * MIB;
 	run_limited(take_the_reserve, UINT64_MAX);
-	assert_int_equal(host.gpu->low_used_bytes, 0);
+	assert_int_equal(used(), 90 * MIB);
 }
 
 /* ---- memory sizes that the tenant sees ---- */
@@ -411,6 +440,8 @@ int main(void)
 		T(memory_that_the_driver_refuses_is_not_counted),
 		T(memory_that_is_not_freed_stays_on_the_account),
 		T(a_low_tenant_cannot_use_the_reserve),
+		T(without_a_daemon_the_reserve_is_kept),
+		T(memory_within_the_lease_is_taken_without_a_question),
 		T(a_high_tenant_can_use_the_reserve),
 		T(the_tenant_sees_its_limit),
 		T(without_a_limit_the_tenant_sees_the_drivers_sizes),

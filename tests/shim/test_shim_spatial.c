@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The spatial engine in a process, over the simulated driver: masks, waits for an HP
- * request, and requests that HP publishes on the board. The test plays the daemon and
+ * The spatial engine in a process, over the simulated driver: masks, and waits for an
+ * HP request (boards: test_shim_boards.c). The test plays the daemon and
  * the other process. It reads from counters and from the kernel itself how a launch
  * was made, so nothing depends on times.
  */
@@ -21,7 +21,7 @@
 
 static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_spatial_board *)spatial_host.gpu->board)->beacons[0];
+	return spatial_host.board;
 }
 
 /* A request of another process that allows LP nothing. */
@@ -402,20 +402,6 @@ static void launch_from_threads_while_requests_come_and_go(void)
 	spatial_end();
 }
 
-static void serve_a_request(void)
-{
-	spatial_begin();
-	CHECK(beacon()->owner == 0);
-	launch(spatial_stream);
-	CHECK(beacon()->owner == SPATIAL_PID);
-	CHECK(beacon()->word & 1);
-	CHECK(beacon()->reserve > 0);
-	OK(CU(cuStreamSynchronize)(spatial_stream));
-	CHECK(!(beacon()->word & 1));
-	CHECK(spatial_count_of(HB_COUNT_requests) == 1);
-	spatial_end();
-}
-
 /* ---- in the test ---- */
 
 static void low_leaves_sms_to_high(void **state)
@@ -540,12 +526,6 @@ static void threads_continue_to_launch_while_requests_begin_and_end(void **state
 	spatial_run(launch_from_threads_while_requests_come_and_go);
 }
 
-static void a_request_of_high_is_on_the_board(void **state)
-{
-	spatial_host.page->priority = HB_PAGE_HIGH;
-	spatial_run(serve_a_request);
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, spatial_set_up, spatial_tear_down)
@@ -566,7 +546,6 @@ int main(void)
 		TEST(captured_launches_do_not_wait),
 		TEST(a_request_that_is_not_refreshed_blocks_no_launch),
 		TEST(threads_continue_to_launch_while_requests_begin_and_end),
-		TEST(a_request_of_high_is_on_the_board),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ static int set_up(void **state)
 	host.gpu->tenants_low = 1;
 	host.gpu->high_at_work = 1;
 	host.gpu->window_us = 100000;
+	hb_page_host_list_board(&host);
 	return 0;
 }
 
@@ -59,7 +60,7 @@ static CUfunction kernel;
 
 static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_spatial_board *)host.gpu->board)->beacons[0];
+	return host.board;
 }
 
 static void raise_beacon(uint32_t allow_ns)

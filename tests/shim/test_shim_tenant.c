@@ -225,7 +225,7 @@ static void a_closed_gate_blocks_a_launch_until_it_opens(void **state)
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 1);
 }
 
-/* A thread at a closed gate rings the doorbell of the GPU page if the daemon listens for that news. */
+/* A thread at a closed gate rings the tenant's doorbell if the daemon listens for that news. */
 static uint32_t rings_while_waiting(uint32_t listening)
 {
 	shared_page = host.page;
@@ -238,8 +238,8 @@ static uint32_t rings_while_waiting(uint32_t listening)
 		sched_yield();
 	hb_page_host_set_gate(process, HB_GATE_OPEN);
 	assert_true(hb_page_host_ended_well(child));
-	assert_int_equal(process->rings, 1);
-	return host.gpu->doorbell;
+	assert_int_equal(process->rings, HB_PAGE_RINGS);
+	return host.page->gpus[0].doorbell;
 }
 
 static void a_waiting_thread_rings_the_doorbell(void **state)
@@ -402,10 +402,10 @@ static void a_closed_gate_drains_though_the_process_is_quiet(void **state)
 	hb_page_host_set_gate(process, HB_GATE_CLOSED);
 	wait_for(3);
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 2);
-	assert_int_equal(host.gpu->doorbell, 0);
+	assert_int_equal(host.page->gpus[0].doorbell, 0);
 	tell_host(4);
 	wait_until_drained(hb_page_host_gate(process));
-	while (atomic_load(&host.gpu->doorbell) == 0) /* reported */
+	while (atomic_load(&host.page->gpus[0].doorbell) == 0) /* reported */
 		sched_yield();
 	tell_host(5);
 	assert_true(hb_page_host_ended_well(child));

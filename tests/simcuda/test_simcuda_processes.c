@@ -137,9 +137,10 @@ static int child_work(void)
 	return 0;
 }
 
-/* An MPS client that waits on the GPU until its server is gone. */
-static int child_lose_server(void)
+/* An MPS client that waits on the GPU until it loses its context, and prints with which error. */
+static int child_lose(void)
 {
+	char text[32];
 	CUcontext context;
 	CUmodule module;
 	CUfunction work;
@@ -149,9 +150,10 @@ static int child_lose_server(void)
 	CHILD_MUST(cuModuleGetFunction(&work, module, "wait_us") == CUDA_SUCCESS);
 	CHILD_MUST(cuLaunchKernel(work, 1, 1, 1, 32, 1, 1, 0, NULL, (void *[]){&ns}, NULL) == CUDA_SUCCESS);
 	say("running");
-	CHILD_MUST(cuCtxSynchronize() == CUDA_ERROR_MPS_RPC_FAILURE);
-	CHILD_MUST(cuCtxSynchronize() == CUDA_ERROR_MPS_RPC_FAILURE); /* for good */
-	return 0;
+	CUresult error = cuCtxSynchronize();
+	CHILD_MUST(cuCtxSynchronize() == error); /* for good */
+	snprintf(text, sizeof text, "error %d", (int)error);
+	return say(text);
 }
 
 static int child_dlopen(void)
@@ -361,16 +363,91 @@ static void clients_share_the_server_s_context(void **state)
 	expect_good("work", NULL, NULL); /* without MPS */
 }
 
+static void expect_loss(struct child *child, CUresult error)
+{
+	char expected[32];
+	snprintf(expected, sizeof expected, "error %d", (int)error);
+	assert_string_equal(line_of(child), expected);
+	assert_int_equal(end_of(child), 0);
+}
+
+static struct child start_running(const char *variable, const char *value)
+{
+	struct child child = start("lose", variable, value);
+	assert_string_equal(line_of(&child), "running");
+	return child;
+}
+
+static void an_illegal_access_ends_all_clients_of_the_server(void **state)
+{
+	(void)state;
+	struct child outside = start("hog", "HOG_BLOCKS", "32");
+	assert_string_equal(line_of(&outside), "running");
+	mps_start();
+	struct child other = start_running(NULL, NULL), culprit = start_running("HB_SIM_ILLEGAL", "1");
+	expect_loss(&culprit, CUDA_ERROR_ILLEGAL_ADDRESS);
+	expect_loss(&other, CUDA_ERROR_ILLEGAL_ADDRESS);
+	assert_int_equal(waitpid(outside.pid, NULL, WNOHANG), 0); /* it still waits for its kernel */
+	kill(outside.pid, SIGKILL);
+	end_of(&outside);
+	expect_good("work", NULL, NULL);
+	mps("quit");
+}
+
+static void outside_mps_an_illegal_access_ends_its_own_process_only(void **state)
+{
+	(void)state;
+	struct child other = start_running(NULL, NULL), culprit = start_running("HB_SIM_ILLEGAL", "1");
+	expect_loss(&culprit, CUDA_ERROR_ILLEGAL_ADDRESS);
+	assert_int_equal(waitpid(other.pid, NULL, WNOHANG), 0);
+	kill(other.pid, SIGKILL);
+	end_of(&other);
+}
+
+static void in_a_fragile_server_a_killed_client_ends_the_others(void **state)
+{
+	(void)state;
+	setenv("HB_SIM_MPS_FRAGILE", "1", 1);
+	mps_start();
+	unsetenv("HB_SIM_MPS_FRAGILE");
+	struct child other = start_running(NULL, NULL), victim = start_running(NULL, NULL);
+	kill(victim.pid, SIGKILL);
+	end_of(&victim);
+	expect_loss(&other, CUDA_ERROR_ILLEGAL_ADDRESS);
+	expect_good("work", NULL, NULL); /* whose end with finished work does no harm */
+	mps("quit");
+}
+
+static void a_terminated_client_can_be_killed_without_harm(void **state)
+{
+	char command[64];
+	(void)state;
+	setenv("HB_SIM_MPS_FRAGILE", "1", 1);
+	mps_start();
+	unsetenv("HB_SIM_MPS_FRAGILE");
+	struct child other = start_running(NULL, NULL), victim = start_running(NULL, NULL);
+	snprintf(command, sizeof command, "terminate_client %d %d", atoi(mps("get_server_list")), (int)getpid());
+	assert_non_null(strstr(mps(command), "Failed")); /* no client */
+	snprintf(command, sizeof command, "terminate_client %d %d", atoi(mps("get_server_list")), (int)victim.pid);
+	assert_string_equal(mps(command), "");
+	expect_loss(&victim, CUDA_ERROR_MPS_CLIENT_TERMINATED);
+	assert_int_equal(waitpid(other.pid, NULL, WNOHANG), 0);
+	expect_good("work", NULL, NULL);
+	kill(other.pid, SIGKILL);
+	end_of(&other);
+	mps("quit");
+}
+
 static void clients_lose_their_contexts_with_the_server(void **state)
 {
 	(void)state;
 	mps_start();
-	struct child child = start("lose_server", NULL, NULL);
+	struct child child = start("lose", NULL, NULL);
 	assert_string_equal(line_of(&child), "running");
 	pid_t server = atoi(mps("get_server_list"));
 	assert_true(server > 1);
 	kill(server, SIGKILL);
-	assert_int_equal(end_of(&child), 0);
+	expect_loss(&child, CUDA_ERROR_MPS_RPC_FAILURE);
 	expect_good("work", NULL, NULL); /* in a new server */
 	mps("quit");
 }
@@ -389,7 +466,7 @@ static const struct {
 } modes[] = {
 	{"hog", child_hog},
 	{"work", child_work},
-	{"lose_server", child_lose_server},
+	{"lose", child_lose},
 	{"dlopen", child_dlopen},
 	{"old_driver", child_old_driver},
 	{"missing", child_missing},
@@ -410,6 +487,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(other_gpus_are_other_devices),
 		cmocka_unit_test(clients_share_the_server_s_context),
 		cmocka_unit_test(clients_lose_their_contexts_with_the_server),
+		cmocka_unit_test(an_illegal_access_ends_all_clients_of_the_server),
+		cmocka_unit_test(outside_mps_an_illegal_access_ends_its_own_process_only),
+		cmocka_unit_test(in_a_fragile_server_a_killed_client_ends_the_others),
+		cmocka_unit_test(a_terminated_client_can_be_killed_without_harm),
 		cmocka_unit_test(mps_can_be_absent),
 	};
 	self = argv[0];

@@ -50,10 +50,14 @@ class Counting(unittest.TestCase):
     def test_a_timeout_is_a_failure(self):
         self.assertEqual(self.count([record("TIMEOUT")]), ("0 passed, 1 failed", 1))
 
-    def test_what_passed_at_its_second_try_is_named(self):
-        tried = json.dumps({"name": "t", "result": "OK", "second_try": True})
-        self.assertEqual(self.count([tried]), ("1 passed, 0 failed", 0))
-        self.assertIn("passed at its second try: t", self.lines)
+    def test_second_tries_are_named_and_bounded(self):
+        def tried(name):
+            return json.dumps({"name": name, "result": "OK", "second_try": True})
+        self.assertEqual(self.count([record("OK")]), ("1 passed, 0 failed", 0))
+        self.assertIn("second tries: 0 of at most 4", self.lines)
+        self.assertEqual(self.count([tried("a"), tried("b")]), ("2 passed, 0 failed", 0))
+        self.assertIn("second tries: 2 of at most 4; a; b", self.lines)
+        self.assertEqual(self.count([tried(name) for name in "abcde"]), ("5 passed, 1 failed", 1))
 
     def test_what_unittest_skipped_is_told(self):
         self.assertEqual(self.count([record("OK", stderr="..s\nRan 3 tests in 1.000s\n\nOK (skipped=1)\n")]), ("1 passed, 0 failed", 0))

@@ -26,8 +26,8 @@ with open(folder + "/meson-logs/second-try.json", "w") as out:
 """
 
 
-def record(name, result, returncode=1, stdout="", stderr=""):
-    return {"name": "hb:fast / " + name, "result": result, "returncode": returncode, "stdout": stdout, "stderr": stderr}
+def record(name, result, returncode=1, stdout="", stderr="", suites="fast+live"):
+    return {"name": f"hb:{suites} / {name}", "result": result, "returncode": returncode, "stdout": stdout, "stderr": stderr}
 
 
 class SecondTry(unittest.TestCase):
@@ -41,7 +41,7 @@ class SecondTry(unittest.TestCase):
                 out.write(MESON)
             os.chmod(meson, 0o755)
             with open(os.path.join(folder, "answers.json"), "w", encoding="utf-8") as out:
-                json.dump({"hb:fast / " + name: result for name, result in answers.items()}, out)
+                json.dump({"hb:fast+live / " + name: result for name, result in answers.items()}, out)
             with open(log, "w", encoding="utf-8") as out:
                 out.writelines(json.dumps(test) + "\n" for test in tests)
             path = folder + ":" + os.environ.get("PATH", "")
@@ -83,9 +83,15 @@ class SecondTry(unittest.TestCase):
         self.assertEqual([result for result, _ in results.values()], ["FAIL"] * 3)
         self.assertEqual((status, asked), (1, None))
 
+    def test_only_timing_tests_have_one(self):
+        tests = [record("a", "FAIL", suites="fast"), record("b", "TIMEOUT", suites="slow+lively"), record("c", "FAIL")]
+        results, status, asked = self.run_with(tests, {name: "OK" for name in "abc"})
+        self.assertEqual([result for result, _ in results.values()], ["FAIL", "TIMEOUT", "OK"])
+        self.assertEqual((status, asked[-1]), (1, "c"))
+
     def test_many_failures_are_no_accident(self):
-        many = [record(f"t{i}", "FAIL") for i in range(9)]
-        _, status, asked = self.run_with(many, {f"t{i}": "OK" for i in range(9)})
+        many = [record(f"t{i}", "FAIL") for i in range(5)]
+        _, status, asked = self.run_with(many, {f"t{i}": "OK" for i in range(5)})
         self.assertEqual((status, asked), (1, None))
 
 

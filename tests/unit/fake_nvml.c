@@ -6,11 +6,17 @@
  *   HB_FAKE_NVML_STRIDE                      bytes a record has: 16, 24 (default) or 32
  *   HB_FAKE_NVML_CLEAR                       set: the whole array is cleared first
  *   HB_FAKE_NVML_FAIL                        "name=code": that function returns this
+ *   HB_FAKE_NVML_NO_ECC                      set: events of memory errors are not supported
+ *   HB_FAKE_NVML_EVENTS                      a file with a line for each event: "xid 31" or "ecc"
+ *   HB_FAKE_NVML_STATE                       a file; "lost": the GPU is lost, "hang": no function returns
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #pragma GCC visibility push(default)
 int nvmlInit_v2(void);
@@ -18,13 +24,35 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
 int nvmlDeviceGetMemoryInfo(void *device, uint64_t memory[3]);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, unsigned char *records);
 int nvmlDeviceGetMPSComputeRunningProcesses_v2(void *device, unsigned *count, unsigned char *records);
+int nvmlEventSetCreate(void **set);
+int nvmlDeviceRegisterEvents(void *device, unsigned long long kinds, void *set);
+int nvmlEventSetWait_v2(void *set, void *event, unsigned timeout_ms);
 #pragma GCC visibility pop
 
-enum { NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
-static int gpu;
+enum { NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15 };
+static int gpu, events;
+static unsigned long long registered;
+
+/* Whether the file HB_FAKE_NVML_STATE has this word. */
+static bool state_is(const char *word)
+{
+	char text[16] = "";
+	const char *path = getenv("HB_FAKE_NVML_STATE");
+	FILE *file = path ? fopen(path, "re") : NULL;
+	if (file && !fgets(text, sizeof text, file))
+		text[0] = '\0';
+	if (file)
+		fclose(file);
+	text[strcspn(text, "\n")] = '\0';
+	return strcmp(text, word) == 0;
+}
 
 static int fail(const char *name)
 {
+	while (state_is("hang"))
+		pause();
+	if (state_is("lost") && strcmp(name, "init") != 0)
+		return GPU_IS_LOST;
 	const char *wish = getenv("HB_FAKE_NVML_FAIL");
 	size_t length = strlen(name);
 	return wish && strncmp(wish, name, length) == 0 && wish[length] == '=' ? atoi(wish + length + 1) : 0;
@@ -83,4 +111,61 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, unsig
 int nvmlDeviceGetMPSComputeRunningProcesses_v2(void *device, unsigned *count, unsigned char *records)
 {
 	return fail("mps") ? fail("mps") : list(getenv("HB_FAKE_NVML_MPS"), count, records);
+}
+
+int nvmlEventSetCreate(void **set)
+{
+	*set = &events;
+	return fail("events");
+}
+
+int nvmlDeviceRegisterEvents(void *device, unsigned long long kinds, void *set)
+{
+	if (device != &gpu || set != &events)
+		return NOT_FOUND;
+	if (kinds & 2 && getenv("HB_FAKE_NVML_NO_ECC"))
+		return NOT_SUPPORTED;
+	registered = kinds;
+	return fail("register");
+}
+
+/* Reads the next line of the events' file. */
+static bool read_event(char line[32])
+{
+	static long read_until;
+	const char *path = getenv("HB_FAKE_NVML_EVENTS");
+	FILE *file = path ? fopen(path, "re") : NULL;
+	if (!file)
+		return false;
+	fseek(file, read_until, SEEK_SET);
+	bool found = fgets(line, 32, file) && strchr(line, '\n');
+	if (found)
+		read_until = ftell(file);
+	fclose(file);
+	return found;
+}
+
+int nvmlEventSetWait_v2(void *set, void *event, unsigned timeout_ms)
+{
+	struct {
+		void *device;
+		unsigned long long kind, data;
+		unsigned instances[2];
+	} *answer = event;
+	char line[32];
+	for (unsigned waited_ms = 0; waited_ms <= timeout_ms; waited_ms += 5) {
+		int code = fail("wait");
+		if (code)
+			return code;
+		if (read_event(line)) {
+			memset(answer, 0, sizeof *answer);
+			answer->device = &gpu;
+			answer->kind = strncmp(line, "ecc", 3) == 0 ? 2 : 8;
+			answer->data = strncmp(line, "xid ", 4) == 0 ? strtoull(line + 4, NULL, 10) : 0;
+			if (registered & answer->kind)
+				return 0;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	}
+	return TIMEOUT;
 }

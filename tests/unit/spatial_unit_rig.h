@@ -24,6 +24,12 @@ static inline void start_service(struct service *service)
 	hb_spatial_high_init(&service->high, service->beacon, SMS);
 }
 
+/* As the daemon takes the board of a process that has ended from the list. */
+static inline void free_beacon(struct hb_spatial_beacon *beacon)
+{
+	*beacon = (struct hb_spatial_beacon){.owner = 0};
+}
+
 /* Short windows that a few kernels fill, for tests that count launches. */
 static inline void set_short_windows(struct hb_spatial_limits *limits)
 {
@@ -49,7 +55,7 @@ static inline void serve(struct service *service, uint32_t launches, int64_t too
 /* HP has learned its time alone, and its allowance is a twentieth. */
 static inline void let_beside(struct service *service)
 {
-	service->beacon->allowance_ppm = 50000;
+	service->high.allowance_ppm = 50000;
 	for (uint32_t i = 0; i < HB_SPATIAL_FIRST_CLOSED; i++)
 		serve(service, 160, 2 * MS);
 }

@@ -45,6 +45,32 @@ static void users_without_a_rule_stay_low_in_system_mode(void **state)
 	assert_string_equal(reason, "");
 }
 
+static bool may_join(const char *first_cgroup, const char *cgroup, struct hb_rights rights)
+{
+	struct hb_peer first = {.pid = 1}, peer = {.pid = 2};
+	strcpy(first.user, "eve");
+	strcpy(peer.user, "eve");
+	strcpy(first.cgroup, first_cgroup);
+	strcpy(peer.cgroup, cgroup);
+	hb_peer_unit(first.cgroup, first.unit, sizeof first.unit);
+	hb_peer_unit(peer.cgroup, peer.unit, sizeof peer.unit);
+	return hb_admit_join(&config, true, &first, &rights, &peer, reason);
+}
+
+static void the_rules_bind_processes_that_join(void **state)
+{
+	const struct hb_rights low = {.priority = HB_PAGE_LOW};
+	assert_true(may_join("/system.slice/serving.service", "/system.slice/serving.service/worker", high));
+	assert_false(may_join("/system.slice/serving.service", "/user.slice", high));
+	assert_non_null(strstr(reason, "priority high not granted: no rule"));
+	assert_true(may_join("/user.slice", "/user.slice/other", low));
+	/* A limit of memory cannot be left behind by joining a tenant without one. */
+	assert_false(may_join("/user.slice", "/batch.slice", low));
+	assert_non_null(strstr(reason, "memory limited by rule 'batch'"));
+	/* Root has raised the tenant beyond its rule: others under the same rule may still join. */
+	assert_true(may_join("/user.slice", "/user.slice/other", high));
+}
+
 static void rules_apply_to_root(void **state)
 {
 	assert_int_equal(ask("root", "/", true, high).priority, HB_PAGE_LOW);
@@ -165,6 +191,7 @@ int main(void)
 		cmocka_unit_test(a_reload_changes_only_keys_that_can_change),
 		cmocka_unit_test(users_without_a_rule_stay_low_in_system_mode),
 		cmocka_unit_test(rules_apply_to_root),
+		cmocka_unit_test(the_rules_bind_processes_that_join),
 		cmocka_unit_test(rules_fit_by_unit_cgroup_and_user),
 		cmocka_unit_test(the_first_rule_that_fits_decides_also_in_user_mode),
 		cmocka_unit_test(memory_is_capped_never_raised),

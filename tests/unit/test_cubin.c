@@ -4,6 +4,8 @@
 #include "cubin/split_rule.h"
 
 #include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "cubin_fixture.h"
 
@@ -91,6 +93,52 @@ static void sizes_of_images_are_read(void **state)
 	assert_int_equal(hb_image_size(&image), 0);
 	free(file);
 	free(cubin);
+}
+
+static void a_size_that_is_not_true_is_no_crash(void **state)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	assert_int_equal(mprotect(memory + page, page, PROT_NONE), 0);
+	/* A text of one byte at the end of readable memory. */
+	const void *image = memory + page - 1;
+	assert_int_equal(hb_image_size(&image), 0);
+	/* A header that promises more than there is, in a fatbin and in a cubin. */
+	const uint8_t fatbin[16] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 1};
+	image = memcpy(memory + page - sizeof fatbin, fatbin, sizeof fatbin);
+	assert_int_equal(hb_image_size(&image), 16 + 256);
+	assert_null(hb_image_copy(image, 16 + 256));
+	size_t size;
+	uint8_t *cubin = fixture_cubin(&size);
+	Elf64_Ehdr *header = memcpy(memory + page - sizeof *header, cubin, sizeof *header);
+	image = header;
+	assert_null(hb_image_copy(image, hb_image_size(&image)));
+	header->e_shoff = UINT64_MAX - 64;
+	assert_int_equal(hb_image_size(&image), 0);
+	uint8_t *copy = hb_image_copy(cubin, size);
+	assert_non_null(copy);
+	assert_memory_equal(copy, cubin, size);
+	free(copy);
+	free(cubin);
+	munmap(memory, 2 * page);
+}
+
+/* Many symbols of many kernels that all name one section: looking for the sections of each would take minutes. */
+static void kernels_that_share_a_section_are_refused(void **state)
+{
+	size_t size;
+	struct hb_cubin cubin;
+	uint8_t *bytes = fixture_cubin(&size);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
+	assert_true(cubin.n_kernels >= 2);
+	uint64_t symbols = cubin.sections[cubin.symtab].sh_offset;
+	Elf64_Sym *second = (Elf64_Sym *)(void *)(bytes + symbols) + cubin.kernels[1].symbol;
+	second->st_shndx = (uint16_t)cubin.kernels[0].text;
+	second->st_value = second->st_size = 0;
+	hb_cubin_close(&cubin);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), -ENOTSUP);
+	free(bytes);
 }
 
 static void a_truncated_cubin_is_refused(void **state)
@@ -266,6 +314,8 @@ int main(void)
 		cmocka_unit_test(a_fatbin_of_lz4_entries_is_read),
 		cmocka_unit_test(a_truncated_fatbin_is_refused),
 		cmocka_unit_test(sizes_of_images_are_read),
+		cmocka_unit_test(a_size_that_is_not_true_is_no_crash),
+		cmocka_unit_test(kernels_that_share_a_section_are_refused),
 		cmocka_unit_test(a_truncated_cubin_is_refused),
 		cmocka_unit_test(a_cubin_of_another_form_is_not_supported),
 		cmocka_unit_test(facts_of_a_kernel_are_read),

@@ -95,6 +95,29 @@ static void only_loopback_names_are_loopback(void **state)
 	assert_false(hb_http_host_is_loopback("10.0.0.1"));
 }
 
+static void addresses_differ_from_names(void **state)
+{
+	assert_true(hb_http_host_is_address("10.0.0.1"));
+	assert_true(hb_http_host_is_address("[::1]"));
+	assert_true(hb_http_host_is_address("[2001:db8::1]"));
+	assert_false(hb_http_host_is_address("10.0.0.1.evil.example"));
+	assert_false(hb_http_host_is_address("[evil.example]"));
+	assert_false(hb_http_host_is_address("::1"));
+	assert_false(hb_http_host_is_address(""));
+}
+
+static void a_host_is_read_without_its_port(void **state)
+{
+	char host[HB_HTTP_HOST_MAX] = "before";
+	assert_true(hb_http_host_read("a.example:80", 12, host));
+	assert_string_equal(host, "a.example");
+	assert_true(hb_http_host_read("[::1]:80", 8, host));
+	assert_string_equal(host, "[::1]");
+	assert_false(hb_http_host_read("a b", 3, host));
+	assert_false(hb_http_host_read("a\x80", 2, host));
+	assert_string_equal(host, "[::1]");
+}
+
 static void a_port_alone_means_the_loopback_address(void **state)
 {
 	static const char *const good[] = {"9464", ":9464", "127.0.0.1:9464", "[::1]:9464"};
@@ -124,6 +147,8 @@ int main(void)
 		cmocka_unit_test(malformed_requests_are_refused),
 		cmocka_unit_test(too_long_requests_are_refused),
 		cmocka_unit_test(only_loopback_names_are_loopback),
+		cmocka_unit_test(addresses_differ_from_names),
+		cmocka_unit_test(a_host_is_read_without_its_port),
 		cmocka_unit_test(a_port_alone_means_the_loopback_address),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,9 +107,12 @@ static void everything_is_freed_in_any_state(void **state)
 {
 	for (int64_t at_ns = 0; at_ns < 8 * MS; at_ns += 91 * US) {
 		struct scene scene;
+		long blocks = hb_test_blocks;
 		scene_init(&scene, preempts[at_ns / (91 * US) % 3]);
 		rig_run_until(&scene.rig, at_ns);
+		assert_true(hb_test_blocks > blocks);
 		rig_fini(&scene.rig);
+		assert_int_equal(hb_test_blocks, blocks);
 	}
 	hb_gpu_model_free(NULL);
 }

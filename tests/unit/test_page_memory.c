@@ -37,6 +37,22 @@ static void a_client_cannot_resize_or_unseal_a_page(void **state)
 	assert_int_equal(errno, EPERM);
 }
 
+/* Only the mapping that the daemon made before the seal can write. */
+static void no_client_can_map_a_gpu_page_writable(void **state)
+{
+	static const unsigned char uuid[16] = {1};
+	struct hb_gpu_page *gpu;
+	int gpu_fd;
+	assert_int_equal(hb_gpu_page_new(uuid, &gpu, &gpu_fd), 0);
+	assert_ptr_equal(mmap(NULL, sizeof *gpu, PROT_READ | PROT_WRITE, MAP_SHARED, gpu_fd, 0), MAP_FAILED);
+	void *shown = mmap(NULL, sizeof *gpu, PROT_READ, MAP_SHARED, gpu_fd, 0);
+	assert_ptr_not_equal(shown, MAP_FAILED);
+	gpu->engine = HB_ENGINE_TURNS;
+	assert_int_equal(((const struct hb_gpu_page *)shown)->engine, HB_ENGINE_TURNS);
+	munmap(shown, sizeof *gpu);
+	hb_gpu_page_free(gpu, gpu_fd);
+}
+
 static void a_page_is_taken_over_with_its_contents(void **state)
 {
 	struct hb_page *again;
@@ -160,6 +176,7 @@ int main(void)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(a_client_cannot_resize_or_unseal_a_page),
+		TEST(no_client_can_map_a_gpu_page_writable),
 		TEST(a_page_is_taken_over_with_its_contents),
 		TEST(other_files_are_refused_as_pages),
 		TEST(slots_are_cleared_before_use),

@@ -68,7 +68,7 @@ static void each_rule_of_a_registration_is_checked(void **state)
 	make_register(); \
 	message.as_REGISTER.change; \
 	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO)
-	REFUSED(flags = 32);
+	REFUSED(flags = HB_REGISTER_ALL_FLAGS + 1);
 	REFUSED(priority = 2);
 	REFUSED(slo_ns = -2);
 	REFUSED(attainment_ppm = 1000001);
@@ -82,6 +82,18 @@ static void each_rule_of_a_registration_is_checked(void **state)
 	assert_int_equal(check(1, HB_SENDER_CLIENT), -EPROTO);
 	message.as_REGISTER.flags = HB_REGISTER_PAGE;
 	assert_int_equal(check(1, HB_SENDER_CLIENT), 0);
+}
+
+static void each_rule_of_a_termination_is_checked(void **state)
+{
+	hb_msg_init(&message, HB_MSG_TERMINATE);
+	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO); /* no token */
+	message.as_TERMINATE.token[0] = 1;
+	message.as_TERMINATE.signal = 64;
+	assert_int_equal(check(0, HB_SENDER_CLIENT), 0);
+	assert_int_equal(check(0, HB_SENDER_DAEMON), -EPROTO);
+	message.as_TERMINATE.signal = 65;
+	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO);
 }
 
 static void the_other_sides_messages_are_refused(void **state)
@@ -152,7 +164,8 @@ static void descriptors_arrive_with_their_message(void **state)
 	close(ends[1]);
 }
 
-static void descriptors_of_refused_messages_are_closed(void **state)
+/* The receiver decides how they are closed: the daemon does not close a stranger's files in its loop. */
+static void descriptors_of_refused_messages_are_given_to_the_caller(void **state)
 {
 	int ends[2];
 	struct hb_wire_fds fds;
@@ -162,6 +175,8 @@ static void descriptors_of_refused_messages_are_closed(void **state)
 	make_register(); /* without the flag, so a descriptor is not allowed */
 	assert_int_equal(hb_wire_send(ends[0], &message, &ends[0], 1), 0);
 	assert_int_equal(hb_wire_receive(ends[1], HB_SENDER_CLIENT, &message, &fds, &why), -EPROTO);
+	assert_int_equal(fds.n, 1);
+	hb_wire_close_fds(&fds);
 	assert_int_equal(open_fds(), before);
 	close(ends[0]);
 	assert_int_equal(hb_wire_receive(ends[1], HB_SENDER_CLIENT, &message, &fds, &why), -ENOTCONN);
@@ -242,11 +257,12 @@ int main(void)
 		cmocka_unit_test(every_message_has_its_own_number_and_name),
 		cmocka_unit_test(a_built_registration_is_accepted),
 		cmocka_unit_test(each_rule_of_a_registration_is_checked),
+		cmocka_unit_test(each_rule_of_a_termination_is_checked),
 		cmocka_unit_test(the_other_sides_messages_are_refused),
 		cmocka_unit_test(lengths_must_fit_to_the_byte),
 		cmocka_unit_test(text_is_cut_to_what_the_kind_allows),
 		cmocka_unit_test(descriptors_arrive_with_their_message),
-		cmocka_unit_test(descriptors_of_refused_messages_are_closed),
+		cmocka_unit_test(descriptors_of_refused_messages_are_given_to_the_caller),
 		cmocka_unit_test(too_long_packets_are_refused),
 		cmocka_unit_test(tokens_are_32_hexadecimal_digits),
 		cmocka_unit_test(tenant_options_pass_through_the_environment),

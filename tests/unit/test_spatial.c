@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Promises of the spatial engine for one decision: HP's beacon, LP's answers, the window, and what LP learns. */
-#include "decide/spatial_low.h"
+#include "decide/spatial_kernel.h"
 #include "spatial_unit_rig.h"
 #include "unit.h"
 
@@ -14,6 +14,19 @@ struct rig {
 	struct hb_spatial_stream stream;
 	struct hb_spatial_answer answer;
 };
+
+/* Teaches LP a duration on the entire GPU, as if it had been measured. */
+static void learn_duration(struct hb_spatial_low *low, const struct hb_spatial_shape *shape, int64_t duration_ns)
+{
+	static const uint64_t nothing[HB_SPATIAL_AFTER];
+	uint32_t place = hb_spatial_place(low, shape);
+	struct hb_spatial_kernel *kernel = &low->kernels[place];
+	if (duration_ns <= 0)
+		return;
+	if (kernel->reserve == UINT16_MAX)
+		hb_spatial_fit(low, kernel, 0);
+	hb_spatial_note_duration(low, place, hb_spatial_spot(low, nothing, shape->key), duration_ns, false);
+}
 
 static const struct hb_spatial_shape persistent = {.key = 11, .blocks = 132, .per_sm = 1, .flags = HB_SPATIAL_MASKABLE};
 static const struct hb_spatial_shape plain = {
@@ -53,7 +66,7 @@ static enum hb_spatial_verdict ask(struct rig *rig, const struct hb_spatial_shap
 static void test_without_high_all_goes(void **state)
 {
 	struct rig *rig = *state;
-	hb_spatial_leave(rig->hp.beacon);
+	free_beacon(rig->hp.beacon);
 	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
 	assert_int_equal(rig->answer.sms, 0);
 	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
@@ -92,13 +105,19 @@ static void test_newer_signs_of_life_hold(void **state)
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
 }
 
+static bool is_present(const struct rig *rig)
+{
+	return hb_spatial_present(rig->hp.board.beacons, sizeof(struct hb_spatial_beacon), HB_SPATIAL_BEACONS,
+				  rig->hp.now_ns);
+}
+
 static void test_dead_high_does_not_hold(void **state)
 {
 	struct rig *rig = *state;
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
-	assert_true(hb_spatial_present(&rig->hp.board, rig->hp.now_ns));
-	hb_spatial_leave(rig->hp.beacon);
-	assert_false(hb_spatial_present(&rig->hp.board, rig->hp.now_ns));
+	assert_true(is_present(rig));
+	free_beacon(rig->hp.beacon);
+	assert_false(is_present(rig));
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
 	assert_ptr_equal(hb_spatial_claim(&rig->hp.board, 78), rig->hp.beacon);
 }
@@ -116,8 +135,8 @@ static void test_beside_masked(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &persistent, 600 * US);
-	hb_spatial_learn(rig->low, &small, 10 * US);
+	learn_duration(rig->low, &persistent, 600 * US);
+	learn_duration(rig->low, &small, 10 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
 	assert_int_equal(rig->answer.sms, 100);
@@ -130,8 +149,8 @@ static void test_no_masks_no_long_kernels(void **state)
 	struct rig *rig = *state;
 	rig->low->limits.masks = false;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &persistent, 600 * US);
-	hb_spatial_learn(rig->low, &small, 2 * US);
+	learn_duration(rig->low, &persistent, 600 * US);
+	learn_duration(rig->low, &small, 2 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_WAIT);
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
@@ -141,7 +160,7 @@ static void test_without_slack_it_waits(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &unmasked, 2 * US);
+	learn_duration(rig->low, &unmasked, 2 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, rig->hp.now_ns + 10 * MS);
 	assert_int_equal(ask(rig, &unmasked), HB_SPATIAL_GO);
 	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns + 1);
@@ -156,7 +175,7 @@ static void test_allowance_is_spent(void **state)
 	struct rig *rig = *state;
 	uint32_t launches = 0;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &unmasked, 2 * US);
+	learn_duration(rig->low, &unmasked, 2 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	int64_t allow_ns = rig->hp.beacon->allow_ns, price_ns = 0;
 	assert_in_range(allow_ns, 95 * US, 105 * US);
@@ -174,7 +193,7 @@ static void test_slice_beside(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &plain, 900 * US);
+	learn_duration(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
@@ -191,8 +210,8 @@ static void test_only_in_slices(void **state)
 	let_beside(&rig->hp);
 	uncut.key += 2;
 	uncut.flags = HB_SPATIAL_MASKABLE;
-	hb_spatial_learn(rig->low, &plain, 900 * US);
-	hb_spatial_learn(rig->low, &uncut, 900 * US);
+	learn_duration(rig->low, &plain, 900 * US);
+	learn_duration(rig->low, &uncut, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	assert_int_equal(ask(rig, &uncut), HB_SPATIAL_WAIT);
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
@@ -209,7 +228,7 @@ static void test_slices_that_are_not_possible(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &plain, 900 * US);
+	learn_duration(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
@@ -225,7 +244,7 @@ static void test_slices_tick(void **state)
 	struct hb_spatial_shape rest = plain;
 	rig->low->limits.window_ns = rig->low->limits.beside_ns = rig->low->limits.mark_ns = 3 * MS;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &plain, 900 * US);
+	learn_duration(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
@@ -248,8 +267,8 @@ static void test_graphs_go_by_their_time(void **state)
 	struct hb_spatial_shape brief = graph;
 	let_beside(&rig->hp);
 	brief.key += 2;
-	hb_spatial_learn(rig->low, &graph, 5 * MS);
-	hb_spatial_learn(rig->low, &brief, 20 * US);
+	learn_duration(rig->low, &graph, 5 * MS);
+	learn_duration(rig->low, &brief, 20 * US);
 	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	assert_int_equal(ask(rig, &graph), HB_SPATIAL_WAIT);
@@ -269,14 +288,14 @@ static void test_slices_of_many_blocks(void **state)
 	let_beside(&rig->hp);
 	many.key += 2;
 	many.blocks = 40000;
-	hb_spatial_learn(rig->low, &many, 2000 * US);
+	learn_duration(rig->low, &many, 2000 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
 	assert_int_equal(ask(rig, &many), HB_SPATIAL_SPLIT);
 	assert_int_equal(rig->answer.ns, 500 * US);
 	many.key += 2;
 	many.blocks = 400000;
-	hb_spatial_learn(rig->low, &many, 2000 * US);
+	learn_duration(rig->low, &many, 2000 * US);
 	assert_int_equal(ask(rig, &many), HB_SPATIAL_GO);
 }
 
@@ -285,8 +304,8 @@ static void test_long_hold_while_absent(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &persistent, 1400 * US);
-	hb_spatial_learn(rig->low, &plain, 900 * US);
+	learn_duration(rig->low, &persistent, 1400 * US);
+	learn_duration(rig->low, &plain, 900 * US);
 	rig->hp.beacon->gap_ns = 7 * MS;
 	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
 	assert_int_equal(rig->answer.sms, 100);
@@ -295,7 +314,7 @@ static void test_long_hold_while_absent(void **state)
 	rig->hp.beacon->gap_ns = 100 * MS;
 	ask(rig, &persistent);
 	assert_int_equal(rig->answer.sms, 0);
-	hb_spatial_high_expect(&rig->hp.high, rig->hp.now_ns + MS);
+	rig->hp.beacon->expect_ns = rig->hp.now_ns + MS;
 	ask(rig, &persistent);
 	assert_int_equal(rig->answer.sms, 100);
 	rig->hp.now_ns += MS;
@@ -308,7 +327,7 @@ static void test_window(void **state)
 	struct rig *rig = *state;
 	uint32_t mark = 0;
 	for (int i = 0; i < 8; i++)
-		hb_spatial_learn(rig->low, &small, 25 * US);
+		learn_duration(rig->low, &small, 25 * US);
 	int launches = 0;
 	for (; ask(rig, &small) == HB_SPATIAL_GO; launches++) {
 		uint32_t value = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
@@ -334,7 +353,7 @@ static void test_window(void **state)
 static void test_durations_are_learned(void **state)
 {
 	struct rig *rig = *state;
-	hb_spatial_leave(rig->hp.beacon);
+	free_beacon(rig->hp.beacon);
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
 		uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
@@ -373,7 +392,7 @@ static void test_harm_is_learned(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &small, 100 * US);
+	learn_duration(rig->low, &small, 100 * US);
 	uint32_t before = hb_spatial_find(rig->low, small.key)->harm_ppm[0];
 	for (int i = 0; i < 300; i++)
 		serve_beside(rig, &small, 20 * US);
@@ -392,8 +411,8 @@ static void test_close_requests(void **state)
 	int launches = 0;
 	let_beside(&rig->hp);
 	uint32_t allow_ns = rig->hp.beacon->allow_ns;
-	hb_spatial_learn(rig->low, &small, 25 * US);
-	hb_spatial_learn(rig->low, &plain, 900 * US);
+	learn_duration(rig->low, &small, 25 * US);
+	learn_duration(rig->low, &plain, 900 * US);
 	rig->hp.beacon->gap_ns = 2 * MS;
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
 	assert_int_equal(rig->answer.sms, 100);
@@ -418,7 +437,7 @@ static void test_short_requests_find_low_masked(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &plain, 900 * US);
+	learn_duration(rig->low, &plain, 900 * US);
 	rig->hp.beacon->gap_ns = 50 * MS;
 	rig->hp.beacon->allow_ns = 51 * US;
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
@@ -436,7 +455,7 @@ static void test_short_requests_find_little_in_flight(void **state)
 	let_beside(&rig->hp);
 	rig->low->limits.masks = false;
 	rig->low->limits.window_ns = 3 * MS;
-	hb_spatial_learn(rig->low, &small, 25 * US);
+	learn_duration(rig->low, &small, 25 * US);
 	for (int i = 0; i < 2; i++) {
 		rig->hp.beacon->allow_ns = i ? 100 * US : 2 * MS;
 		while (ask(rig, &small) == HB_SPATIAL_GO) {
@@ -454,7 +473,7 @@ static void test_long_hold_while_gated(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(&rig->hp);
-	hb_spatial_learn(rig->low, &persistent, 1400 * US);
+	learn_duration(rig->low, &persistent, 1400 * US);
 	rig->hp.beacon->gap_ns = 100 * MS;
 	ask(rig, &persistent);
 	assert_int_equal(rig->answer.sms, 0);

@@ -33,7 +33,7 @@ static uint32_t gaps_of(const struct service *service)
 static void test_closed_windows(void **state)
 {
 	struct service *service = *state;
-	service->beacon->allowance_ppm = 50000;
+	service->high.allowance_ppm = 50000;
 	uint32_t closed = 0;
 	for (int i = 0; i < 300; i++) {
 		hb_spatial_high_begin(&service->high, service->now_ns, 0);
@@ -47,7 +47,7 @@ static void test_closed_windows(void **state)
 	}
 	/* From 0, 16, 32, 64, 128 and 256. */
 	assert_int_equal(closed, HB_SPATIAL_FIRST_CLOSED + 5 * HB_SPATIAL_CLOSED_RUN);
-	service->beacon->allowance_ppm = 0;
+	service->high.allowance_ppm = 0;
 	hb_spatial_high_begin(&service->high, service->now_ns, 0);
 	assert_int_equal(service->beacon->allow_ns, 0);
 }
@@ -167,7 +167,7 @@ static void serve_at_pace(struct service *service, int64_t host_ns, int64_t wait
 static void test_a_slow_cpu_is_not_blamed_on_low(void **state)
 {
 	struct service *service = *state;
-	service->beacon->allowance_ppm = 30000;
+	service->high.allowance_ppm = 30000;
 	for (int i = 0; i < 2000; i++) {
 		uint32_t before = reserve_of(service);
 		serve_at_pace(service, i / 50 % 2 ? 5 * MS : 3 * MS, 40 * US);
@@ -182,7 +182,7 @@ static void test_a_slow_cpu_is_not_blamed_on_low(void **state)
 static void test_a_faster_cpu_is_not_blamed_on_low(void **state)
 {
 	struct service *service = *state;
-	service->beacon->allowance_ppm = 30000;
+	service->high.allowance_ppm = 30000;
 	for (int i = 0; i < 1000; i++)
 		serve_at_pace(service, 2 * MS, 2 * MS);
 	uint32_t before = reserve_of(service);
@@ -198,7 +198,7 @@ static void test_a_faster_cpu_is_not_blamed_on_low(void **state)
 static void test_an_untold_wait_is_no_harm(void **state)
 {
 	struct service *service = *state;
-	service->beacon->allowance_ppm = 30000;
+	service->high.allowance_ppm = 30000;
 	for (int i = 0; i < 1000; i++) {
 		if (i % 8)
 			serve_at_pace(service, 3 * MS, 40 * US);
@@ -212,7 +212,7 @@ static void test_an_untold_wait_is_no_harm(void **state)
 static void test_warming_up_is_forgotten(void **state)
 {
 	struct service *service = *state;
-	service->beacon->allowance_ppm = 30000;
+	service->high.allowance_ppm = 30000;
 	for (int i = 0; i < 5; i++)
 		serve_at_pace(service, 1700 * MS, 40 * US);
 	for (int i = 0; i < 100; i++)
@@ -226,7 +226,7 @@ static void test_gaps(void **state)
 {
 	struct service *service = *state;
 	int opened[2] = {0};
-	service->beacon->allowance_ppm = 30000;
+	service->high.allowance_ppm = 30000;
 	for (int i = 0; i < 8192; i++) {
 		uint32_t gaps = gaps_of(service);
 		assert_in_range(gaps, 0, 2);

@@ -66,7 +66,7 @@ static void begin(struct world *world, uint64_t seed)
 	struct hb_spatial_beacon *beacon = hb_spatial_claim(&world->board, 1);
 	hb_spatial_high_init(&world->high, beacon, SMS);
 	hb_spatial_high_set_slo(&world->high, below(world, 3) ? below(world, 20 * MS) : 0);
-	beacon->allowance_ppm = (uint32_t)below(world, 100000);
+	world->high.allowance_ppm = (uint32_t)below(world, 100000);
 	world->high_next_ns = world->now_ns;
 	for (uint32_t i = 0; i < KERNELS; i++) {
 		world->shapes[i] = (struct hb_spatial_shape){.key = hb_spatial_key(i, 1, 1, 1, 1, 1),

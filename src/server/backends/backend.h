@@ -20,8 +20,9 @@
 struct hb_backend {
 	const struct hb_scheduler_provider_ops *ops;
 	void *self;
-	const int *state;       /* enum hb_served_model_state, updated by poll(); NULL = always ready */
-	const char *why_failed; /* text for state HB_SERVED_MODEL_FAILED */
+	const int *state;         /* enum hb_served_model_state, updated by poll(); NULL = always ready */
+	const char *why_failed;   /* text for states HB_SERVED_MODEL_FAILED and _RESTARTING */
+	const uint64_t *restarts; /* how often a worker was started again; NULL = there is none */
 };
 
 /* State that the back ends of one dispatcher share. */

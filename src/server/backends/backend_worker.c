@@ -5,17 +5,18 @@
  *
  * When a worker dies, the batch that it had begun fails. Batches that it had not
  * begun stay in their lanes for the next worker. The next worker is started
- * after a delay that doubles with every failed start, and not before the old
- * process has ended, because that still owns GPU memory. A worker is killed when
+ * after a pause that doubles with every failure in a row, and not before the old
+ * process has ended, because that still owns GPU memory. After some failures in a
+ * row the model is not ready until a worker is; it is started again without end. A worker is killed when
  * a batch takes longer than the model's limit. If a killed process does not end
  * (its driver hangs), the model fails.
  *
  * No function here blocks: descriptors are checked when poll() is called.
  */
 #include "base/clock.h"
-#include "base/json_scan.h"
 #include "base/log.h"
 #include "server/backends/backend.h"
+#include "server/backends/restart_pause.h"
 #include "server/backends/worker_memory.h"
 #include "server/backends/worker_outputs.h"
 #include "server/backends/worker_process.h"
@@ -30,11 +31,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define STARTS_MAX 5 /* starts in a row without a completed batch, after which the model fails */
 /* Shortest time between two notifications of a worker that a request is arriving. */
 #define EXPECT_AGAIN_NS 500000
-/* After N failed starts the next start is delayed by RESTART_DELAY_NS * 2^N. */
-#define RESTART_DELAY_NS (HB_NS_PER_S / 10)
 /* Longest time in which a killed process must end; the kernel releases the memory of the process first. */
 #define END_LIMIT_NS (10 * HB_NS_PER_S)
 
@@ -57,8 +55,7 @@ struct model_worker {
 	int submitted_doorbell, completed_doorbell, epoll; /* doorbells of the two rings */
 	uint32_t taken;                                    /* entries of `completed` read so far */
 	struct worker_lane lanes[HB_WORKER_LANES];
-	uint32_t starts;
-	int64_t started_ns; /* when the process was started */
+	struct hb_restart_pause pause;
 	int64_t restart_ns; /* when to start a process; 0 = first start, INT64_MAX = one runs */
 	const char *killed; /* reason, until the killed process has ended; NULL = not killed */
 	int64_t killed_ns;
@@ -73,20 +70,6 @@ struct model_worker {
 static struct hb_worker_lane *find_shared_lane(const struct model_worker *worker, uint32_t lane)
 {
 	return hb_worker_memory_lane(&worker->memory, lane);
-}
-
-/* Copies the worker's error text, which may be any bytes, perhaps without NUL. Bytes that are not UTF-8 become "?". */
-static void read_error(const struct hb_worker_lane *shared, char *out, size_t size)
-{
-	size_t n = size - 1 < sizeof(shared->error) ? size - 1 : sizeof(shared->error);
-	memcpy(out, shared->error, n);
-	out[n] = '\0';
-	for (char *at = out, *end = out + strlen(out); at < end;) {
-		size_t length = hb_utf8_length(at, end);
-		if (length == 0)
-			*at = '?';
-		at += length ? length : 1;
-	}
 }
 
 /* ---- doorbells ---- */
@@ -124,8 +107,7 @@ static int start_process(struct model_worker *worker, struct hb_error *error)
 	while (eventfd_read(worker->completed_doorbell, &value) == 0)
 		;
 	worker->restart_ns = INT64_MAX;
-	worker->started_ns = hb_clock_now_ns();
-	worker->starts++;
+	hb_restart_pause_note_start(&worker->pause, hb_clock_now_ns());
 	int result = hb_worker_process_start(&worker->config, worker->gpu, fds, &worker->process, error);
 	if (result == 0)
 		watch_descriptor(worker, worker->process.pidfd);
@@ -144,8 +126,8 @@ static void end_lane(struct model_worker *worker, uint32_t lane, bool complete)
 	worker->lanes[lane].state = LANE_FREE;
 }
 
-__attribute__((format(printf, 3, 4))) static void fail_lane(struct model_worker *worker, uint32_t lane,
-							    const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void fail_lane(struct model_worker *worker, uint32_t lane,
+							    enum hb_answer answer, const char *format, ...)
 {
 	const struct hb_scheduler_batch *batch = &worker->lanes[lane].batch;
 	char text[200];
@@ -156,18 +138,24 @@ __attribute__((format(printf, 3, 4))) static void fail_lane(struct model_worker 
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
 		struct hb_inference *infer = hb_backend_inference(batch->cookies[i]);
 		if (!infer->answered)
-			hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", text);
+			hb_inference_fail(infer, answer, "%s", text);
 	}
 	end_lane(worker, lane, false);
+}
+
+/* Fails all batches; the model has a state that is not ready, and why_failed says why. */
+static void fail_lanes(struct model_worker *worker)
+{
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		if (worker->lanes[i].state != LANE_FREE)
+			fail_lane(worker, i, HB_ANSWER_UNAVAILABLE, "%s", worker->why_failed);
 }
 
 static void fail_model(struct model_worker *worker)
 {
 	worker->state = HB_SERVED_MODEL_FAILED;
 	worker->restart_ns = INT64_MAX;
-	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
-		if (worker->lanes[i].state != LANE_FREE)
-			fail_lane(worker, i, "%s", worker->why_failed);
+	fail_lanes(worker);
 }
 
 static void kill_process(struct model_worker *worker, const char *why, int64_t now_ns)
@@ -185,7 +173,7 @@ static void kill_process(struct model_worker *worker, const char *why, int64_t n
 static void give_model_up(struct model_worker *worker, int64_t now_ns)
 {
 	kill_process(worker, "killed, it cannot run the model", now_ns);
-	read_error(find_shared_lane(worker, 0), worker->why_failed, sizeof(worker->why_failed));
+	hb_worker_lane_read_error(find_shared_lane(worker, 0), worker->why_failed, sizeof(worker->why_failed));
 	hb_log_error("model %s: %s", worker->config.name, worker->why_failed);
 	fail_model(worker);
 }
@@ -199,22 +187,26 @@ static void fail_begun_batches(struct model_worker *worker, const char *how)
 		worker->lanes[i].state = LANE_WAITS;
 		worker->lanes[i].stage = HB_WORKER_NOT_BEGUN;
 		if (atomic_load(&find_shared_lane(worker, i)->stage))
-			fail_lane(worker, i, "the worker of model %s died in this batch: %s", worker->config.name, how);
+			fail_lane(worker, i, HB_ANSWER_BROKEN, "the worker of model %s died in this batch: %s",
+				  worker->config.name, how);
 	}
 }
 
 static void note_death(struct model_worker *worker, const char *how, int64_t now_ns)
 {
+	int64_t pause_ns = hb_restart_pause_note_end(&worker->pause, now_ns);
 	fail_begun_batches(worker, how);
 	hb_log_warning("model %s: its worker ended: %s", worker->config.name, how);
 	worker->ready = false;
 	worker->killed = NULL;
-	worker->restart_ns = now_ns + (RESTART_DELAY_NS << (worker->starts < 9 ? worker->starts : 9));
-	if (worker->starts < STARTS_MAX)
+	worker->restart_ns = now_ns + pause_ns;
+	if (!hb_restart_pause_is_long(&worker->pause))
 		return;
-	snprintf(worker->why_failed, sizeof(worker->why_failed), "its worker ended %u times: %.100s", worker->starts,
-		 how);
-	fail_model(worker);
+	worker->state = HB_SERVED_MODEL_RESTARTING;
+	snprintf(worker->why_failed, sizeof(worker->why_failed),
+		 "its worker ended %u times: %.100s; it is started again after a pause of %.1f s",
+		 worker->pause.failures, how, (double)pause_ns / 1e9);
+	fail_lanes(worker);
 }
 
 /* Enforces the time limits of a batch, of the start, and of the end of a killed process. */
@@ -235,7 +227,7 @@ static void enforce_limits(struct model_worker *worker, int64_t now_ns)
 			now_ns - worker->lanes[i].submitted_ns > config->limit_ns;
 	if (late)
 		kill_process(worker, "killed, a batch took longer than the model's limit", now_ns);
-	else if (!worker->ready && now_ns - worker->started_ns > config->start_limit_ns)
+	else if (!worker->ready && now_ns - worker->pause.started_ns > config->start_limit_ns)
 		kill_process(worker, "killed, it was not ready within the model's start_limit", now_ns);
 	if (worker->killed)
 		fail_begun_batches(worker, worker->killed);
@@ -336,7 +328,7 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 	uint64_t offset = 0;
 	while (index < HB_WORKER_LANES && worker->lanes[index].state != LANE_FREE)
 		index++;
-	if (worker->state == HB_SERVED_MODEL_FAILED)
+	if (worker->state == HB_SERVED_MODEL_FAILED || worker->state == HB_SERVED_MODEL_RESTARTING)
 		return refuse_batch(batch, HB_ANSWER_UNAVAILABLE, worker->why_failed);
 	if (index == HB_WORKER_LANES)
 		return -EBUSY;
@@ -370,13 +362,13 @@ static void complete_lane(struct model_worker *worker, uint32_t index)
 	memcpy(outputs, shared->outputs, sizeof(outputs)); /* the worker could change the shared copy after the check */
 	if (shared->status != HB_WORKER_OK) {
 		char said[151];
-		read_error(shared, said, sizeof(said));
-		fail_lane(worker, index, "model %s: %s", worker->config.name, said);
+		hb_worker_lane_read_error(shared, said, sizeof(said));
+		fail_lane(worker, index, HB_ANSWER_BROKEN, "model %s: %s", worker->config.name, said);
 		return;
 	}
 	for (uint32_t i = 0; i < worker->config.n_outputs; i++)
 		if (!hb_worker_output_fits(&worker->config, i, lane->items, worker->memory.out_bytes, &outputs[i])) {
-			fail_lane(worker, index,
+			fail_lane(worker, index, HB_ANSWER_BROKEN,
 				  "model %s: its worker gave output \"%s\" in another shape than model.yaml has",
 				  worker->config.name, worker->config.outputs[i].name);
 			return;
@@ -387,7 +379,7 @@ static void complete_lane(struct model_worker *worker, uint32_t index)
 			hb_worker_outputs_answer(&worker->config, lane->items, outputs, data, dropped, infer, first);
 		first += infer->items;
 	}
-	worker->starts = 0;
+	worker->pause.completed = true;
 	end_lane(worker, index, true);
 }
 
@@ -504,7 +496,7 @@ static void pause_batch(void *self, int64_t now_ns, uint32_t slot, bool paused)
 static int64_t next_poll_ns(void *self)
 {
 	const struct model_worker *worker = self;
-	int64_t next = worker->restart_ns, ready = worker->started_ns + worker->config.start_limit_ns + 1;
+	int64_t next = worker->restart_ns, ready = worker->pause.started_ns + worker->config.start_limit_ns + 1;
 	if (worker->killed)
 		return worker->state == HB_SERVED_MODEL_FAILED ? INT64_MAX : worker->killed_ns + END_LIMIT_NS + 1;
 	if (worker->process.pid && !worker->ready && ready < next)
@@ -590,8 +582,11 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 		close_worker(worker);
 		return result;
 	}
-	*out = (struct hb_backend){
-		.ops = &ops, .self = worker, .state = &worker->state, .why_failed = worker->why_failed};
+	*out = (struct hb_backend){.ops = &ops,
+				   .self = worker,
+				   .state = &worker->state,
+				   .why_failed = worker->why_failed,
+				   .restarts = &worker->pause.restarts};
 	return 0;
 }
 

@@ -6,6 +6,7 @@
  * backend_onnx.c in the model's folder; users do not start it.
  */
 #include "base/log.h"
+#include "server/backends/cuda_context.h"
 #include "server/backends/onnx_runtime.h"
 #include "server/backends/worker_ring.h"
 
@@ -177,8 +178,10 @@ static void *watch_for_unwanted(void *argument)
 
 /* ---- serving ---- */
 
-static void run_batch(struct onnx_session *session, uint32_t number)
+/* Runs a batch. Returns 0, or the error of the GPU after which no batch can succeed in this process. */
+static int run_batch(struct onnx_session *session, uint32_t number)
 {
+	int broken = 0;
 	struct hb_worker_lane *lane = find_lane(session, number);
 	struct hb_worker_ring *completed = &session->page->completed;
 	struct hb_error error = {.text = ""};
@@ -189,23 +192,30 @@ static void run_batch(struct onnx_session *session, uint32_t number)
 	if (error.text[0] || run_lane(session, lane, &error) < 0) {
 		set_error(lane, error.text);
 		lane->status = HB_WORKER_ERROR;
+		broken = hb_cuda_context_error();
 	}
 	set_running(session, NULL);
 	uint32_t head = atomic_load_explicit(&completed->head, memory_order_relaxed);
 	completed->lanes[head % HB_WORKER_RING] = number;
 	atomic_store_explicit(&completed->head, head + 1, memory_order_release);
 	ring_server(session);
+	return broken;
 }
 
-static void serve_batches(struct onnx_session *session)
+/* Returns the exit status. */
+static int serve_batches(struct onnx_session *session)
 {
 	struct hb_worker_ring *submitted = &session->page->submitted;
 	eventfd_t value;
 	for (;;) {
 		while (atomic_load_explicit(&submitted->head, memory_order_acquire) == session->taken)
 			if (eventfd_read(session->submitted_doorbell, &value) != 0 && errno != EINTR)
-				return;
-		run_batch(session, submitted->lanes[session->taken++ % HB_WORKER_RING]);
+				return 0;
+		int broken = run_batch(session, submitted->lanes[session->taken++ % HB_WORKER_RING]);
+		if (broken) {
+			hb_log_error("the CUDA context is broken (CUDA error %d)", broken);
+			return HB_WORKER_EXIT_BROKEN;
+		}
 	}
 }
 
@@ -239,6 +249,5 @@ int main(int argc, char **argv)
 		pthread_detach(watcher);
 	atomic_store(&session.page->ready, HB_WORKER_READY);
 	ring_server(&session);
-	serve_batches(&session);
-	return 0; /* nothing is freed: the watcher thread still uses it */
+	_exit(serve_batches(&session)); /* nothing is freed: the watcher thread still uses it */
 }

@@ -2,10 +2,12 @@
 /* Layout and mapping of a worker's shared memory; see worker_memory.h. */
 #include "server/backends/worker_memory.h"
 
+#include "base/json_scan.h"
 #include "server/kserve/inference.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -91,4 +93,19 @@ void hb_worker_memory_fini(struct hb_worker_memory *memory)
 struct hb_worker_lane *hb_worker_memory_lane(const struct hb_worker_memory *memory, uint32_t lane)
 {
 	return (struct hb_worker_lane *)((char *)memory->page + PAGE_BYTES + lane * memory->lane_bytes);
+}
+
+void hb_worker_lane_read_error(const struct hb_worker_lane *lane, char *out, size_t size)
+{
+	size_t n = size - 1 < sizeof(lane->error) ? size - 1 : sizeof(lane->error);
+	memcpy(out, lane->error, n);
+	out[n] = '\0';
+	if (!out[0])
+		snprintf(out, size, "its worker failed and gave no reason");
+	for (char *at = out, *end = out + strlen(out); at < end;) {
+		size_t length = hb_utf8_length(at, end);
+		if (length == 0)
+			*at = '?';
+		at += length ? length : 1;
+	}
 }

@@ -26,4 +26,7 @@ void hb_worker_memory_fini(struct hb_worker_memory *memory);
 uint64_t hb_worker_room_bytes(const struct hb_model_config *config);
 struct hb_worker_lane *hb_worker_memory_lane(const struct hb_worker_memory *memory, uint32_t lane);
 
+/* Copies the worker's error text, which may be any bytes, perhaps without NUL. Bytes that are not UTF-8 become "?". */
+void hb_worker_lane_read_error(const struct hb_worker_lane *lane, char *out, size_t size);
+
 #endif

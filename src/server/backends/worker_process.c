@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/install_path.h"
 #include "base/paths.h"
+#include "server/backends/worker_ring.h"
 #include "server/kserve/inference.h"
 
 #include <errno.h>
@@ -67,6 +68,8 @@ static void end_with_server(int lifeline)
 static void run_child(const struct worker_start *start, const int fds[3], int lifeline, pid_t parent)
 {
 	sigset_t none;
+	/* Also of what the program that started the server left open, nothing but three files and the pipe reaches the worker. */
+	close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	end_with_server(lifeline);
@@ -301,6 +304,8 @@ bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size
 		return false;
 	if (WIFSIGNALED(status))
 		snprintf(text, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) == HB_WORKER_EXIT_BROKEN)
+		snprintf(text, size, "an error of the GPU has broken its CUDA context");
 	else
 		snprintf(text, size, "exit status %d", WEXITSTATUS(status));
 	forget_process(process);

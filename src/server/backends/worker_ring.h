@@ -28,6 +28,8 @@
 #define HB_WORKER_VERSION 5
 #define HB_WORKER_LANES 4
 #define HB_WORKER_RING 8 /* entries, more than lanes */
+/* Exit status of a worker that ends because its CUDA context is broken: no call in it can succeed any more. */
+#define HB_WORKER_EXIT_BROKEN 86
 
 struct hb_worker_ring {
 	_Atomic(uint32_t) head; /* number of entries appended so far */

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One gRPC call in the server. Shared by grpc_connection.c (HTTP/2 and messages),
- * grpc_methods.c (which function answers a method), grpc_infer.c and
- * grpc_repository.c. All of it runs on the loop's thread except hb_grpc_resume().
+ * grpc_methods.c (which function answers a method), grpc_expand.c, grpc_infer.c
+ * and grpc_repository.c. All of it runs on the loop's thread except
+ * hb_grpc_resume().
  */
 #ifndef HB_SERVER_GRPC_CALL_H
 #define HB_SERVER_GRPC_CALL_H
 
 #include "server/grpc/kserve_grpc.h"
-#include "server/kserve/content_coding.h"
+#include "server/kserve/inflate_thread.h"
 #include "server/kserve/parameters.h"
+#include "server/models/dispatch_load.h"
 
 #include <protobuf-c/protobuf-c.h>
 #include <pthread.h>
@@ -26,6 +28,7 @@ struct hb_kserve_grpc {
 	struct hb_kserve_grpc_config config;
 	uv_loop_t loop;
 	uv_tcp_t listener;
+	uv_pipe_t unix_listener;
 	uv_async_t doorbell; /* hb_grpc_resume() wakes the loop with it */
 	uv_timer_t timer;
 	pthread_t thread;
@@ -34,9 +37,17 @@ struct hb_kserve_grpc {
 	uint32_t n_waiting; /* calls that wait for hb_grpc_resume() */
 	uint16_t port;
 	struct hb_grpc_connection *connections;
-	pthread_mutex_t lock; /* guards the rest */
+	struct hb_peer_limit *peers;
+	struct hb_inflate_thread *inflate;
+	char received[64 * 1024]; /* bytes that a connection has just sent; used by one at a time */
+	pthread_mutex_t lock;     /* guards the rest */
 	struct hb_grpc_call *resumed;
 	bool stopping;
+};
+
+/* Headers that say who calls. A value that is too long ends in a blank, so that it never fits. */
+struct hb_grpc_headers {
+	char authority[HB_HTTP_HOST_MAX + 8], origin[HB_HTTP_HOST_MAX + 16], authorization[160];
 };
 
 struct hb_grpc_call {
@@ -46,6 +57,9 @@ struct hb_grpc_call {
 		**link; /* `sibling` is the next call of the connection; `link` points to the pointer to this call */
 	int32_t stream;
 	char path[HB_GRPC_PATH_MAX];
+	struct hb_grpc_headers *headers; /* what the headers say about the caller; NULL after hb_grpc_call_begin() */
+	struct hb_caller caller;
+	size_t header_bytes;                 /* size of the headers that have arrived */
 	const struct hb_grpc_method *method; /* NULL: the headers have not arrived, or there is no such method */
 	int64_t begun_ns;
 	int64_t timeout_ns;    /* time-out that the client sent; 0 = none */
@@ -59,8 +73,9 @@ struct hb_grpc_call {
 	bool announced; /* the request was announced to the model's back end, or need not be announced any more */
 	bool refused;   /* the call was answered before its message was complete */
 	struct hb_memory_charge charge; /* memory charged for `data`, later for the answer */
+	struct hb_inflate_job inflate;  /* decompresses `data`, with `charge` */
 	struct hb_inference *infer;
-	char name[HB_MODEL_NAME_MAX]; /* name of the model to load */
+	struct hb_load *load; /* request to load a model; NULL = another call */
 
 	int status; /* gRPC's status code; 0 = OK */
 	char message[512];
@@ -68,14 +83,20 @@ struct hb_grpc_call {
 	size_t out_bytes, sent;
 	bool unsent; /* a part of the answer was not sent yet */
 
-	void (*finish)(struct hb_grpc_call *call); /* sets the answer after a wait */
+	void (*finish)(struct hb_grpc_call *call); /* sets the answer after a wait, or waits again */
 	struct hb_grpc_call *next;                 /* list of resumed calls */
 };
 
 /*
  * gRPC status codes that answer requests other than inference; status_codes.def has the codes for inference requests.
  */
-enum { GRPC_INVALID_ARGUMENT = 3, GRPC_UNIMPLEMENTED = 12, GRPC_UNAVAILABLE = 14 };
+enum {
+	GRPC_INVALID_ARGUMENT = 3,
+	GRPC_PERMISSION_DENIED = 7,
+	GRPC_UNIMPLEMENTED = 12,
+	GRPC_UNAVAILABLE = 14,
+	GRPC_UNAUTHENTICATED = 16
+};
 
 /* ---- grpc_methods.c: for the functions that answer ---- */
 
@@ -94,10 +115,14 @@ struct hb_served_model *hb_grpc_take_model(struct hb_grpc_call *call, const char
 
 /* ---- grpc_methods.c: for connections ---- */
 
-/* Finds the method when the headers have arrived. False: there is none, and the call has failed. */
+/*
+ * Finds the method when the headers have arrived, and checks whether the caller may call it. False: the call has failed.
+ */
 bool hb_grpc_call_begin(struct hb_grpc_call *call);
 /* Answers a call whose message is complete: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);
+/* Calls the method's function with the message, which is not compressed any more. */
+void hb_grpc_call_answer(struct hb_grpc_call *call);
 /* Returns whether the method is ModelInfer. */
 bool hb_grpc_call_infers(const struct hb_grpc_call *call);
 /* Returns the largest size that the call's message may have. */
@@ -107,9 +132,28 @@ bool hb_grpc_call_is_low(const struct hb_grpc_call *call);
 /* Announces an inference request to its back end as soon as its model is known. Call when a part has arrived. */
 void hb_grpc_announce_request(struct hb_grpc_call *call);
 
+/* ---- grpc_access.c ---- */
+
+/* Stores a header of a call if it says who calls. */
+void hb_grpc_headers_read(struct hb_grpc_headers *headers, const uint8_t *name, size_t name_length,
+			  const uint8_t *value, size_t length);
+/* Frees headers, which may hold a token. NULL is allowed. */
+void hb_grpc_headers_free(struct hb_grpc_headers *headers);
+/* Identifies the caller, when the headers have arrived, and frees them. False: it lacks the right; the call has failed. */
+bool hb_grpc_check_access(struct hb_grpc_call *call, enum hb_right right);
+
+/* ---- grpc_expand.c ---- */
+
+/* Decompresses the message, a large one on a thread for that, and then answers the call. */
+void hb_grpc_expand_message(struct hb_grpc_call *call);
+
 /* ---- grpc_infer.c ---- */
 
 void hb_grpc_infer(struct hb_grpc_call *call);
+/*
+ * Checks the model of a compressed message, if the message begins with its name. False: it cannot answer; the call has failed.
+ */
+bool hb_grpc_infer_check_compressed(struct hb_grpc_call *call);
 bool hb_grpc_infer_is_low(const struct hb_grpc_call *call);
 void hb_grpc_infer_announce(struct hb_grpc_call *call);
 
@@ -124,7 +168,7 @@ void hb_grpc_model_unload(struct hb_grpc_call *call);
 
 /* Frees the call, which is no longer in its connection's list. */
 void hb_grpc_call_free(struct hb_grpc_call *call);
-/* Ends a call's wait, on any thread: the loop calls `finish` and sends the answer. */
+/* Ends a call's wait, on any thread: the loop calls `finish` and sends the answer, unless the call waits again. */
 void hb_grpc_resume(struct hb_grpc_call *call);
 
 static inline const uint8_t *hb_grpc_message(const struct hb_grpc_call *call, size_t *bytes)

@@ -11,7 +11,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/grpc/grpc_text.h"
+#include "server/grpc/session_limits.h"
+#include "server/kserve/peer_limit.h"
 #include "server/kserve/transfer_rate.h"
+#include "server/security/tls_session.h"
 
 #include <nghttp2/nghttp2.h>
 #include <stdlib.h>
@@ -20,23 +24,41 @@
 #define STREAMS_MAX 1024 /* calls at one time on a connection */
 #define WINDOW_BYTES (8 << 20)
 #define UNSENT_BYTES_MAX (1 << 20)
-#define READ_BYTES (64 * 1024)
 
 struct hb_grpc_connection {
 	struct hb_kserve_grpc *grpc;
-	uv_tcp_t socket;
+	union {
+		uv_tcp_t tcp;
+		uv_pipe_t pipe;
+		uv_handle_t handle;
+	} socket;
+	struct hb_client client;
 	nghttp2_session *session;
+	struct hb_tls_session *tls; /* between socket and session; NULL = no encryption */
 	int64_t read_ns;     /* last time that a call began or its message was complete; at first, time of the accept */
 	int64_t written_ns;  /* last time that the socket took bytes */
 	uint32_t n_incoming; /* calls whose message is not complete */
 	uint32_t n_unsent;   /* calls whose answer was not sent completely */
 	int64_t unsent_since_ns; /* start of the wait to send them; moves forward with the bytes sent (transfer_rate.h) */
 	struct hb_grpc_call *calls;
+	int64_t quiet_since_ns; /* when the last call ended; at first, time of the accept */
+	struct hb_peer_count *peer;
+	struct hb_memory_charge charge;  /* memory of the connection and its session */
+	struct hb_session_memory memory; /* of the session; charge.bytes follows it */
 	bool closing, in_callback;
 	bool greeted; /* the client has sent its settings */
+	bool leaving; /* the client was notified that the connection ends */
 	struct hb_grpc_connection *next, **link;
-	char read[READ_BYTES];
 };
+
+/*
+ * Makes the charge follow the memory of the connection. It is not refused: the number of connections has a limit, and
+ * health checks need a connection also when requests have used up the memory.
+ */
+static void charge_connection(struct hb_grpc_connection *connection)
+{
+	hb_memory_charge_connection(&connection->charge, sizeof(*connection) + connection->memory.bytes);
+}
 
 /* ---- sending ---- */
 
@@ -61,6 +83,8 @@ static void free_connection(uv_handle_t *handle)
 {
 	struct hb_grpc_connection *connection = handle->data;
 	connection->grpc->n_connections--;
+	hb_peer_limit_leave(connection->grpc->peers, connection->peer);
+	hb_memory_charge_connection(&connection->charge, 0);
 	free(connection);
 }
 
@@ -102,11 +126,14 @@ static void drop_call(struct hb_grpc_call *call)
 	*call->link = call->sibling;
 	if (call->sibling)
 		call->sibling->link = call->link;
+	call->connection->quiet_since_ns = hb_clock_now_ns();
 	call->connection = NULL;
 	if (!call->waits)
 		hb_grpc_call_free(call);
 	else if (call->infer)
 		hb_dispatch_cancel(call->grpc->config.dispatch, call->infer);
+	else if (call->load)
+		hb_dispatch_cancel_load(call->grpc->config.dispatch, call->load);
 }
 
 static void close_connection(struct hb_grpc_connection *connection)
@@ -118,22 +145,21 @@ static void close_connection(struct hb_grpc_connection *connection)
 		drop_call(connection->calls);
 	nghttp2_session_del(connection->session);
 	connection->session = NULL;
+	hb_tls_session_free(connection->tls);
+	connection->tls = NULL;
 	*connection->link = connection->next;
 	if (connection->next)
 		connection->next->link = connection->link;
 	uv_close((uv_handle_t *)&connection->socket, free_connection);
 }
 
-static bool send_chunk(struct hb_grpc_connection *connection)
+static bool write_bytes(void *connection_, const void *data, size_t n)
 {
-	const uint8_t *data;
-	ssize_t n = nghttp2_session_mem_send(connection->session, &data);
-	if (n <= 0)
-		return false;
-	struct grpc_write *write = malloc(sizeof(*write) + (size_t)n);
+	struct hb_grpc_connection *connection = connection_;
+	struct grpc_write *write = malloc(sizeof(*write) + n);
 	if (!write)
 		return false;
-	memcpy(write->data, data, (size_t)n);
+	memcpy(write->data, data, n);
 	write->request.data = write;
 	uv_buf_t buffer = uv_buf_init(write->data, (unsigned int)n);
 	if (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) == 0)
@@ -144,9 +170,21 @@ static bool send_chunk(struct hb_grpc_connection *connection)
 	return false;
 }
 
+static bool send_chunk(struct hb_grpc_connection *connection)
+{
+	const uint8_t *data;
+	ssize_t n = nghttp2_session_mem_send(connection->session, &data);
+	if (n <= 0)
+		return false;
+	return connection->tls ? hb_tls_session_send(connection->tls, data, (size_t)n)
+			       : write_bytes(connection, data, (size_t)n);
+}
+
 static void send_pending(struct hb_grpc_connection *connection)
 {
 	if (connection->closing || connection->in_callback)
+		return;
+	if (connection->tls && !hb_tls_session_is_open(connection->tls))
 		return;
 	while (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) < UNSENT_BYTES_MAX &&
 	       send_chunk(connection))
@@ -163,31 +201,13 @@ static void send_pending(struct hb_grpc_connection *connection)
 		.valuelen = (length), .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME \
 	}
 
-/* Writes a message in gRPC's percent-encoding. Returns the length. */
-static size_t encode_message(const char *from, char *to, size_t size)
-{
-	static const char digits[] = "0123456789ABCDEF";
-	size_t n = 0;
-	for (; *from && n + 4 < size; from++) {
-		unsigned char c = (unsigned char)*from;
-		if (c >= 0x20 && c <= 0x7e && c != '%') {
-			to[n++] = (char)c;
-			continue;
-		}
-		to[n++] = '%';
-		to[n++] = digits[c >> 4];
-		to[n++] = digits[c & 15];
-	}
-	return n;
-}
-
 static void submit_trailers(nghttp2_session *session, const struct hb_grpc_call *call)
 {
 	char status[12], message[1024];
 	size_t status_length = (size_t)snprintf(status, sizeof(status), "%d", call->status);
 	nghttp2_nv trailers[] = {
 		HEADER("grpc-status", status, status_length),
-		HEADER("grpc-message", message, encode_message(call->message, message, sizeof(message)))};
+		HEADER("grpc-message", message, hb_grpc_message_encode(call->message, message, sizeof(message)))};
 	nghttp2_submit_trailer(session, call->stream, trailers, 2);
 }
 
@@ -217,7 +237,7 @@ static void submit_answer(struct hb_grpc_call *call)
 		HEADER("content-type", "application/grpc", 16),
 		HEADER("grpc-accept-encoding", "identity,deflate,gzip", 21),
 		HEADER("grpc-status", status, status_length),
-		HEADER("grpc-message", message, encode_message(call->message, message, sizeof(message))),
+		HEADER("grpc-message", message, hb_grpc_message_encode(call->message, message, sizeof(message))),
 	};
 	nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
 	if (call->status == 0) {
@@ -250,8 +270,12 @@ static int begin_call(nghttp2_session *session, const nghttp2_frame *frame, void
 	if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
 		return 0;
 	struct hb_grpc_call *call = calloc(1, sizeof(*call));
-	if (!call)
+	if (call)
+		call->headers = calloc(1, sizeof(*call->headers));
+	if (!call || !call->headers) {
+		free(call);
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	}
 	call->grpc = connection->grpc;
 	call->connection = connection;
 	call->stream = frame->hd.stream_id;
@@ -268,32 +292,9 @@ static int begin_call(nghttp2_session *session, const nghttp2_frame *frame, void
 	return 0;
 }
 
-/* Parses a time-out like "100m", a number and a unit. Returns ns; 0 = the text is not a valid time-out. */
-static int64_t parse_timeout(const char *text, size_t length)
+struct hb_client hb_grpc_connection_client(const struct hb_grpc_connection *connection)
 {
-	static const struct {
-		char unit;
-		int64_t ns;
-	} units[] = {{'H', INT64_C(3600000000000)}, {'M', INT64_C(60000000000)}, {'S', HB_NS_PER_S},
-		     {'m', HB_NS_PER_MS},           {'u', HB_NS_PER_US},         {'n', 1}};
-	int64_t number = 0;
-	if (length < 2 || length > 9) /* the protocol allows at most 8 digits */
-		return 0;
-	for (size_t i = 0; i + 1 < length; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return 0;
-		number = number * 10 + (text[i] - '0');
-	}
-	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
-		if (units[i].unit == text[length - 1])
-			return number > INT64_C(86400000000000) / units[i].ns ? INT64_C(86400000000000)
-									      : number * units[i].ns;
-	return 0;
-}
-
-static bool is_named(const uint8_t *name, size_t length, const char *wanted)
-{
-	return length == strlen(wanted) && memcmp(name, wanted, length) == 0;
+	return connection->client;
 }
 
 static int read_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_length,
@@ -302,12 +303,17 @@ static int read_header(nghttp2_session *session, const nghttp2_frame *frame, con
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
 	if (!call)
 		return 0;
-	if (is_named(name, name_length, ":path"))
+	call->header_bytes += name_length + value_length + 32;
+	if (call->header_bytes > HB_SESSION_HEADER_BYTES_MAX)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the stream is reset */
+	if (hb_grpc_header_is_named(name, name_length, ":path"))
 		snprintf(call->path, sizeof(call->path), "%.*s", (int)value_length, (const char *)value);
-	else if (is_named(name, name_length, "grpc-timeout"))
-		call->timeout_ns = parse_timeout((const char *)value, value_length);
-	else if (is_named(name, name_length, "grpc-encoding"))
+	else if (hb_grpc_header_is_named(name, name_length, "grpc-timeout"))
+		call->timeout_ns = hb_grpc_timeout_parse((const char *)value, value_length);
+	else if (hb_grpc_header_is_named(name, name_length, "grpc-encoding"))
 		call->coding = hb_coding_parse((const char *)value, value_length);
+	else if (call->headers)
+		hb_grpc_headers_read(call->headers, name, name_length, value, value_length);
 	return 0;
 }
 
@@ -409,8 +415,14 @@ static int end_call(nghttp2_session *session, int32_t stream, uint32_t error, vo
 
 static void provide_buffer(uv_handle_t *handle, size_t size, uv_buf_t *buffer)
 {
-	struct hb_grpc_connection *connection = handle->data;
-	*buffer = uv_buf_init(connection->read, sizeof(connection->read));
+	struct hb_kserve_grpc *grpc = ((struct hb_grpc_connection *)handle->data)->grpc;
+	*buffer = uv_buf_init(grpc->received, sizeof(grpc->received));
+}
+
+/* Passes decrypted bytes to HTTP/2. */
+static bool deliver_bytes(void *connection, const uint8_t *data, size_t n)
+{
+	return nghttp2_session_mem_recv(((struct hb_grpc_connection *)connection)->session, data, n) >= 0;
 }
 
 static void receive_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
@@ -423,32 +435,46 @@ static void receive_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer
 		return;
 	}
 	connection->in_callback = true;
-	ssize_t used = nghttp2_session_mem_recv(connection->session, (const uint8_t *)buffer->base, (size_t)n);
+	bool taken = connection->tls ? hb_tls_session_receive(connection->tls, buffer->base, (size_t)n)
+				     : deliver_bytes(connection, (const uint8_t *)buffer->base, (size_t)n);
 	connection->in_callback = false;
-	if (used < 0)
-		close_connection(connection);
-	else
+	charge_connection(connection);
+	if (taken)
 		send_pending(connection);
+	else
+		close_connection(connection);
 }
+
+static const nghttp2_settings_entry our_settings[] = {
+	{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX},
+	{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW_BYTES},
+	{NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, HB_SESSION_HEADER_TABLE_BYTES},
+	{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HB_SESSION_HEADER_BYTES_MAX}};
 
 static int open_session(struct hb_grpc_connection *connection)
 {
 	nghttp2_session_callbacks *callbacks;
-	nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX},
-					     {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW_BYTES}};
-	if (nghttp2_session_callbacks_new(&callbacks) != 0)
+	nghttp2_mem memory = hb_session_memory_functions(&connection->memory);
+	nghttp2_option *limits = hb_session_limits_new();
+	if (!limits)
 		return -1;
+	if (nghttp2_session_callbacks_new(&callbacks) != 0) {
+		nghttp2_option_del(limits);
+		return -1;
+	}
 	nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_call);
 	nghttp2_session_callbacks_set_on_header_callback(callbacks, read_header);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, read_data);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, note_frame);
 	nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, close_refused_stream);
 	nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, end_call);
-	int result = nghttp2_session_server_new(&connection->session, callbacks, connection);
+	int result = nghttp2_session_server_new3(&connection->session, callbacks, connection, limits, &memory);
 	nghttp2_session_callbacks_del(callbacks);
+	nghttp2_option_del(limits);
 	if (result != 0)
 		return -1;
-	if (nghttp2_submit_settings(connection->session, NGHTTP2_FLAG_NONE, settings, 2) != 0 ||
+	if (nghttp2_submit_settings(connection->session, NGHTTP2_FLAG_NONE, our_settings,
+				    sizeof(our_settings) / sizeof(*our_settings)) != 0 ||
 	    nghttp2_session_set_local_window_size(connection->session, NGHTTP2_FLAG_NONE, 0, WINDOW_BYTES) != 0) {
 		nghttp2_session_del(connection->session);
 		return -1;
@@ -462,26 +488,59 @@ static void free_socket(uv_handle_t *handle)
 	free(handle->data);
 }
 
-static bool open_connection(struct hb_grpc_connection *connection)
+static bool open_tls(struct hb_grpc_connection *connection)
 {
-	struct hb_kserve_grpc *grpc = connection->grpc;
-	return uv_accept((uv_stream_t *)&grpc->listener, (uv_stream_t *)&connection->socket) == 0 &&
-	       grpc->n_connections < grpc->config.connections && open_session(connection) == 0;
+	static const struct hb_tls_session_calls calls = {.send = write_bytes, .deliver = deliver_bytes};
+	struct hb_tls *tls = connection->grpc->config.tls;
+	if (!tls || connection->client.kind == HB_CLIENT_UNIX)
+		return true;
+	connection->tls = hb_tls_session_new(tls, &calls, connection);
+	return connection->tls != NULL;
 }
 
-void hb_grpc_connection_accept(struct hb_kserve_grpc *grpc)
+/* Opens HTTP/2, and TLS below it. */
+static bool open_layers(struct hb_grpc_connection *connection, int fd)
 {
+	connection->client = hb_client_of_socket(fd);
+	if (open_session(connection) != 0)
+		return false;
+	if (open_tls(connection))
+		return true;
+	nghttp2_session_del(connection->session);
+	return false;
+}
+
+static bool open_connection(struct hb_grpc_connection *connection, uv_stream_t *listener)
+{
+	struct hb_kserve_grpc *grpc = connection->grpc;
+	int fd;
+	if (uv_accept(listener, (uv_stream_t *)&connection->socket) != 0 ||
+	    grpc->n_connections >= grpc->config.connections || uv_fileno((uv_handle_t *)&connection->socket, &fd) != 0)
+		return false;
+	connection->peer = hb_peer_limit_enter(grpc->peers, fd);
+	if (connection->peer && open_layers(connection, fd))
+		return true;
+	hb_peer_limit_leave(grpc->peers, connection->peer);
+	return false;
+}
+
+void hb_grpc_connection_accept(struct hb_kserve_grpc *grpc, uv_stream_t *listener)
+{
+	bool is_unix = listener == (uv_stream_t *)&grpc->unix_listener;
 	struct hb_grpc_connection *connection = calloc(1, sizeof(*connection));
 	if (!connection)
 		return;
 	connection->grpc = grpc;
-	connection->read_ns = hb_clock_now_ns();
-	connection->socket.data = connection;
-	if (uv_tcp_init(&grpc->loop, &connection->socket) != 0) {
+	connection->read_ns = connection->quiet_since_ns = hb_clock_now_ns();
+	connection->charge.budget = grpc->config.memory;
+	int result = is_unix ? uv_pipe_init(&grpc->loop, &connection->socket.pipe, 0)
+			     : uv_tcp_init(&grpc->loop, &connection->socket.tcp);
+	if (result != 0) {
 		free(connection);
 		return;
 	}
-	if (!open_connection(connection)) {
+	connection->socket.handle.data = connection;
+	if (!open_connection(connection, listener)) {
 		uv_close((uv_handle_t *)&connection->socket, free_socket);
 		return;
 	}
@@ -491,9 +550,28 @@ void hb_grpc_connection_accept(struct hb_kserve_grpc *grpc)
 	if (connection->next)
 		connection->next->link = &connection->next;
 	grpc->connections = connection;
-	uv_tcp_nodelay(&connection->socket, 1);
+	charge_connection(connection);
+	if (!is_unix)
+		uv_tcp_nodelay(&connection->socket.tcp, 1);
 	uv_read_start((uv_stream_t *)&connection->socket, provide_buffer, receive_bytes);
 	send_pending(connection);
+}
+
+/* Notifies the client that the connection ends (GOAWAY); it ends when that was sent. */
+static void leave_client(struct hb_grpc_connection *connection)
+{
+	connection->leaving = true;
+	nghttp2_session_terminate_session(connection->session, NGHTTP2_NO_ERROR);
+	send_pending(connection);
+}
+
+/* There is no limit for a client that waits for an answer. */
+static bool makes_no_progress(const struct hb_grpc_connection *connection, int64_t now_ns, int64_t limit_ns)
+{
+	bool unread = uv_stream_get_write_queue_size((const uv_stream_t *)&connection->socket) > 0;
+	return ((connection->n_incoming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
+	       (unread && now_ns - connection->written_ns > limit_ns) ||
+	       (connection->n_unsent && now_ns - connection->unsent_since_ns > 2 * limit_ns);
 }
 
 void hb_grpc_connections_check(struct hb_kserve_grpc *grpc, int64_t now_ns)
@@ -502,12 +580,13 @@ void hb_grpc_connections_check(struct hb_kserve_grpc *grpc, int64_t now_ns)
 	int64_t limit_ns = (int64_t)grpc->config.idle_s * HB_NS_PER_S;
 	for (struct hb_grpc_connection *connection = grpc->connections; connection; connection = next) {
 		next = connection->next;
-		bool unread = uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) > 0;
-		/* There is no limit for a connection without calls, nor for a client that waits for an answer. */
-		if (((connection->n_incoming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
-		    (unread && now_ns - connection->written_ns > limit_ns) ||
-		    (connection->n_unsent && now_ns - connection->unsent_since_ns > 2 * limit_ns))
+		bool quiet = !connection->calls && now_ns - connection->quiet_since_ns > limit_ns;
+		if (makes_no_progress(connection, now_ns, limit_ns))
 			close_connection(connection);
+		else if (quiet && !connection->leaving)
+			leave_client(connection);
+		else
+			charge_connection(connection);
 	}
 }
 

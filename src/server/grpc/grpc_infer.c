@@ -386,20 +386,41 @@ static enum hb_answer prepare_request(struct hb_grpc_call *call, struct hb_infer
 
 enum name_found { NAME_INCOMPLETE, NAME_UNKNOWN, NAME_FOUND };
 
-/*
- * Finds the model's name at the beginning of a message that is still arriving. Writers of protobuf put field 1, the name,
- * first. In a compressed message the name cannot be seen.
- */
+/* Finds the model's name at the beginning of a message. Writers of protobuf put field 1, the name, first. */
+static enum name_found find_name_field(const uint8_t *at, size_t bytes, const char **name, size_t *length)
+{
+	if (bytes < 2)
+		return NAME_INCOMPLETE;
+	if (at[0] != MODEL_NAME_TAG || at[1] >= HB_MODEL_NAME_MAX || at[1] >= LONG_LENGTH_MIN)
+		return NAME_UNKNOWN;
+	*name = (const char *)at + 2;
+	*length = at[1];
+	return bytes < 2 + *length ? NAME_INCOMPLETE : NAME_FOUND;
+}
+
+/* Finds the name in a message that is still arriving. In a compressed message it is not looked for. */
 static enum name_found find_model_name(const struct hb_grpc_call *call, const char **name, size_t *length)
 {
 	if (call->bytes < HB_GRPC_PREFIX + 2)
 		return NAME_INCOMPLETE;
-	const uint8_t *at = call->data + HB_GRPC_PREFIX;
-	if (call->data[0] != 0 || at[0] != MODEL_NAME_TAG || at[1] >= HB_MODEL_NAME_MAX || at[1] >= LONG_LENGTH_MIN)
+	if (call->data[0] != 0)
 		return NAME_UNKNOWN;
-	*name = (const char *)at + 2;
-	*length = at[1];
-	return call->bytes < HB_GRPC_PREFIX + 2 + *length ? NAME_INCOMPLETE : NAME_FOUND;
+	return find_name_field(call->data + HB_GRPC_PREFIX, call->bytes - HB_GRPC_PREFIX, name, length);
+}
+
+bool hb_grpc_infer_check_compressed(struct hb_grpc_call *call)
+{
+	uint8_t begin[2 + HB_MODEL_NAME_MAX];
+	char text[HB_MODEL_NAME_MAX];
+	const char *name;
+	size_t length, bytes = hb_coding_expand_begin(call->coding, call->data + HB_GRPC_PREFIX,
+						      call->bytes - HB_GRPC_PREFIX, begin, sizeof(begin));
+	if (find_name_field(begin, bytes, &name, &length) != NAME_FOUND)
+		return true; /* this is checked when the message is read */
+	snprintf(text, sizeof(text), "%.*s", (int)length, name);
+	struct hb_served_model *model = hb_grpc_take_model(call, text, "");
+	hb_dispatch_give_model(call->grpc->config.dispatch, model);
+	return model != NULL;
 }
 
 bool hb_grpc_infer_is_low(const struct hb_grpc_call *call)
@@ -429,6 +450,8 @@ void hb_grpc_infer(struct hb_grpc_call *call)
 	}
 	infer->times.arrived_ns = hb_clock_now_ns();
 	infer->owner = call;
+	infer->caller = call->caller.id;
+	infer->low_only = call->caller.low_only;
 	infer->charge.budget = call->grpc->config.memory;
 	infer->done = resume_call;
 	call->finish = finish_call;

@@ -8,6 +8,7 @@
 #include "server/grpc/grpc_call.h"
 #include "server/models/model_info.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...
 struct hb_grpc_method {
 	const char *name;
 	void (*function)(struct hb_grpc_call *call);
+	enum hb_right right;
 };
 
 bool hb_grpc_call_infers(const struct hb_grpc_call *call)
@@ -316,8 +318,8 @@ static void answer_regions_status(struct hb_grpc_call *call)
 	struct grpc_region_list *list = calloc(1, sizeof(*list));
 	struct hb_error error = {.text = "out of memory"};
 	if (request) {
-		int n = list ? hb_shared_memory_list(call->grpc->config.shared_memory, request->name, list->regions,
-						     HB_SHARED_REGIONS_MAX, &error)
+		int n = list ? hb_shared_memory_list(call->grpc->config.shared_memory, call->caller.id, request->name,
+						     list->regions, HB_SHARED_REGIONS_MAX, &error)
 			     : -1;
 		if (n < 0)
 			hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
@@ -344,10 +346,12 @@ static void register_region(struct hb_grpc_call *call)
 		strcpy(region.key, request->key);
 		region.offset = request->offset;
 		region.bytes = request->byte_size;
-		result = hb_shared_memory_register(call->grpc->config.shared_memory, &region, &error);
+		result = hb_shared_memory_register(call->grpc->config.shared_memory, call->grpc->config.access,
+						   &call->caller, &region, &error);
 	}
 	if (result < 0)
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
+		hb_grpc_fail(call, result == -EACCES ? GRPC_PERMISSION_DENIED : GRPC_INVALID_ARGUMENT, "%s",
+			     error.text);
 	else
 		hb_grpc_answer_with(call, &answer);
 	inference__system_shared_memory_register_request__free_unpacked(request, NULL);
@@ -362,7 +366,7 @@ static void unregister_region(struct hb_grpc_call *call)
 	struct hb_error error = {.text = ""};
 	if (!request)
 		return;
-	if (hb_shared_memory_unregister(call->grpc->config.shared_memory, request->name, &error) < 0)
+	if (hb_shared_memory_unregister(call->grpc->config.shared_memory, call->caller.id, request->name, &error) < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
 	else
 		hb_grpc_answer_with(call, &answer);
@@ -399,23 +403,23 @@ static void refuse_cuda(struct hb_grpc_call *call)
 /* ---- the table ---- */
 
 static const struct hb_grpc_method methods[] = {
-	{"ModelInfer", hb_grpc_infer},
-	{"ServerLive", answer_server_live},
-	{"ServerReady", answer_server_ready},
-	{"ModelReady", answer_model_ready},
-	{"ServerMetadata", answer_server_metadata},
-	{"ModelMetadata", answer_model_metadata},
-	{"ModelConfig", hb_grpc_model_config},
-	{"ModelStatistics", answer_model_statistics},
-	{"RepositoryIndex", hb_grpc_repository_index},
-	{"RepositoryModelLoad", hb_grpc_model_load},
-	{"RepositoryModelUnload", hb_grpc_model_unload},
-	{"SystemSharedMemoryStatus", answer_regions_status},
-	{"SystemSharedMemoryRegister", register_region},
-	{"SystemSharedMemoryUnregister", unregister_region},
-	{"CudaSharedMemoryStatus", answer_cuda_status},
-	{"CudaSharedMemoryRegister", refuse_cuda},
-	{"CudaSharedMemoryUnregister", unregister_cuda_region},
+	{"ModelInfer", hb_grpc_infer, HB_RIGHT_USE},
+	{"ServerLive", answer_server_live, HB_RIGHT_HEALTH},
+	{"ServerReady", answer_server_ready, HB_RIGHT_HEALTH},
+	{"ModelReady", answer_model_ready, HB_RIGHT_USE},
+	{"ServerMetadata", answer_server_metadata, HB_RIGHT_USE},
+	{"ModelMetadata", answer_model_metadata, HB_RIGHT_USE},
+	{"ModelConfig", hb_grpc_model_config, HB_RIGHT_USE},
+	{"ModelStatistics", answer_model_statistics, HB_RIGHT_USE},
+	{"RepositoryIndex", hb_grpc_repository_index, HB_RIGHT_USE},
+	{"RepositoryModelLoad", hb_grpc_model_load, HB_RIGHT_CONTROL},
+	{"RepositoryModelUnload", hb_grpc_model_unload, HB_RIGHT_CONTROL},
+	{"SystemSharedMemoryStatus", answer_regions_status, HB_RIGHT_SHARED_MEMORY},
+	{"SystemSharedMemoryRegister", register_region, HB_RIGHT_SHARED_MEMORY},
+	{"SystemSharedMemoryUnregister", unregister_region, HB_RIGHT_SHARED_MEMORY},
+	{"CudaSharedMemoryStatus", answer_cuda_status, HB_RIGHT_USE},
+	{"CudaSharedMemoryRegister", refuse_cuda, HB_RIGHT_USE},
+	{"CudaSharedMemoryUnregister", unregister_cuda_region, HB_RIGHT_USE},
 };
 
 /* Returns whether the data are exactly one message with its prefix. */
@@ -428,49 +432,24 @@ static bool is_one_message(const struct hb_grpc_call *call)
 	return at[0] <= 1 && length == call->bytes - HB_GRPC_PREFIX;
 }
 
-/* Decompresses a compressed message and removes its prefix. False: the call has failed. */
-static bool expand_message(struct hb_grpc_call *call)
+static const struct hb_grpc_method *find_method(const char *path)
 {
-	void *data;
-	size_t bytes;
-	if (call->data[0] == 0)
-		return true;
-	if (call->coding == HB_CODING_IDENTITY) {
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT,
-			     "the message is compressed, but the header grpc-encoding is missing");
-		return false;
-	}
-	if (call->coding == HB_CODING_UNKNOWN) {
-		hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "grpc-encoding must be gzip, deflate or identity");
-		return false;
-	}
-	int result = hb_coding_expand(call->coding, call->data + HB_GRPC_PREFIX, call->bytes - HB_GRPC_PREFIX,
-				      hb_grpc_call_size_limit(call), &call->charge, &data, &bytes);
-	if (result < 0) {
-		hb_grpc_fail(call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : hb_answer_grpc(HB_ANSWER_TOO_LARGE),
-			     "%s",
-			     result == -EINVAL  ? "the message is not compressed as grpc-encoding says"
-			     : result == -E2BIG ? "the message is larger than the server allows"
-						: HB_MEMORY_FULL);
-		return false;
-	}
-	free(call->data); /* the charge for this memory remains until the message is read */
-	call->data = data;
-	call->bytes = bytes;
-	call->prefix_removed = true;
-	return true;
+	size_t skip = strlen(SERVICE);
+	for (size_t i = 0; strncmp(path, SERVICE, skip) == 0 && i < sizeof(methods) / sizeof(*methods); i++)
+		if (strcmp(path + skip, methods[i].name) == 0)
+			return &methods[i];
+	return NULL;
 }
 
 bool hb_grpc_call_begin(struct hb_grpc_call *call)
 {
-	size_t skip = strlen(SERVICE);
-	for (size_t i = 0; strncmp(call->path, SERVICE, skip) == 0 && i < sizeof(methods) / sizeof(*methods); i++)
-		if (strcmp(call->path + skip, methods[i].name) == 0) {
-			call->method = &methods[i];
-			return true;
-		}
-	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "method %s does not exist", call->path);
-	return false;
+	const struct hb_grpc_method *method = find_method(call->path);
+	bool allowed = hb_grpc_check_access(call, method ? method->right : HB_RIGHT_USE);
+	if (allowed && !method)
+		hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "method %s does not exist", call->path);
+	if (allowed)
+		call->method = method;
+	return call->method != NULL;
 }
 
 uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call)
@@ -481,12 +460,12 @@ uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call)
 
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
 {
-	return hb_grpc_call_infers(call) && hb_grpc_infer_is_low(call);
+	return hb_grpc_call_infers(call) && (call->caller.low_only || hb_grpc_infer_is_low(call));
 }
 
 void hb_grpc_announce_request(struct hb_grpc_call *call)
 {
-	if (!call->announced && hb_grpc_call_infers(call))
+	if (!call->announced && hb_grpc_call_infers(call) && !call->caller.low_only)
 		hb_grpc_infer_announce(call);
 }
 
@@ -505,6 +484,13 @@ void hb_grpc_call_run(struct hb_grpc_call *call)
 	}
 	if (!is_one_message(call))
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "the call must consist of exactly one complete message");
-	else if (expand_message(call))
-		call->method->function(call);
+	else if (call->data[0] != 0)
+		hb_grpc_expand_message(call);
+	else
+		hb_grpc_call_answer(call);
+}
+
+void hb_grpc_call_answer(struct hb_grpc_call *call)
+{
+	call->method->function(call);
 }

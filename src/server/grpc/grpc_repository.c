@@ -4,7 +4,6 @@
 #include "server/grpc/grpc_call.h"
 #include "server/models/model_info.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,19 +128,15 @@ void hb_grpc_repository_index(struct hb_grpc_call *call)
 static void finish_load(struct hb_grpc_call *call)
 {
 	Inference__RepositoryModelLoadResponse answer = INFERENCE__REPOSITORY_MODEL_LOAD_RESPONSE__INIT;
-	if (call->status == 0)
+	if (call->load->result < 0)
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, HB_LOAD_FAILED, call->load->name, call->load->error.text);
+	else
 		hb_grpc_answer_with(call, &answer);
 }
 
-/* Loading a model can take minutes, so a thread of its own waits for it. */
-static void *load_model(void *argument)
+static void resume_load(struct hb_load *load)
 {
-	struct hb_grpc_call *call = argument;
-	struct hb_error error = {.text = ""};
-	if (hb_dispatch_load(call->grpc->config.dispatch, call->name, &error) < 0)
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, HB_LOAD_FAILED, call->name, error.text);
-	hb_grpc_resume(call);
-	return NULL;
+	hb_grpc_resume(load->owner);
 }
 
 /* Returns why a load request is refused; NULL = the request is accepted. */
@@ -157,27 +152,25 @@ void hb_grpc_model_load(struct hb_grpc_call *call)
 {
 	Inference__RepositoryModelLoadRequest *request = hb_grpc_receive(
 		call, &inference__repository_model_load_request__descriptor);
-	pthread_t thread;
+	struct hb_error error = {.text = ""};
 	if (!request)
 		return;
 	const char *why = find_load_error(request);
 	if (why)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, HB_LOAD_FAILED, request->model_name, why);
 	else
-		strcpy(call->name, request->model_name);
+		call->load = hb_load_new(request->model_name, resume_load, call);
 	inference__repository_model_load_request__free_unpacked(request, NULL);
 	if (why)
 		return;
 	call->finish = finish_load;
 	call->waits = true;
 	call->grpc->n_waiting++;
-	if (pthread_create(&thread, NULL, load_model, call) == 0) {
-		pthread_detach(thread);
+	if (call->load && hb_dispatch_load(call->grpc->config.dispatch, call->load, &error) == 0)
 		return;
-	}
 	call->waits = false;
 	call->grpc->n_waiting--;
-	hb_grpc_fail(call, GRPC_UNAVAILABLE, "the server could not start a thread");
+	hb_grpc_fail(call, GRPC_UNAVAILABLE, "%s", call->load ? error.text : "out of memory");
 }
 
 void hb_grpc_model_unload(struct hb_grpc_call *call)

@@ -5,17 +5,22 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/grpc/grpc_connection.h"
+#include "server/kserve/peer_limit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHECK_PERIOD_MS 1000
 #define BACKLOG 4096
 
 void hb_grpc_call_free(struct hb_grpc_call *call)
 {
+	hb_grpc_headers_free(call->headers);
 	free(call->data);
+	hb_load_free(call->load);
 	hb_memory_charge_end(&call->charge);
 	free(call->out);
 	free(call);
@@ -37,6 +42,8 @@ static void answer_resumed(struct hb_grpc_call *call)
 	call->waits = false;
 	call->grpc->n_waiting--;
 	call->finish(call);
+	if (call->waits)
+		return;
 	if (call->connection)
 		hb_grpc_connection_answer(call);
 	else
@@ -48,6 +55,8 @@ static void close_all(struct hb_kserve_grpc *grpc)
 	hb_grpc_connections_close(grpc);
 	if (!uv_is_closing((uv_handle_t *)&grpc->listener))
 		uv_close((uv_handle_t *)&grpc->listener, NULL);
+	if (!uv_is_closing((uv_handle_t *)&grpc->unix_listener))
+		uv_close((uv_handle_t *)&grpc->unix_listener, NULL);
 	if (!uv_is_closing((uv_handle_t *)&grpc->timer))
 		uv_close((uv_handle_t *)&grpc->timer, NULL);
 	if (grpc->n_waiting == 0 && !uv_is_closing((uv_handle_t *)&grpc->doorbell))
@@ -80,7 +89,7 @@ static void check_connections(uv_timer_t *timer)
 static void accept_connection(uv_stream_t *listener, int status)
 {
 	if (status == 0)
-		hb_grpc_connection_accept(listener->data);
+		hb_grpc_connection_accept(listener->data, listener);
 }
 
 static void *run_loop(void *argument)
@@ -88,6 +97,18 @@ static void *run_loop(void *argument)
 	struct hb_kserve_grpc *grpc = argument;
 	uv_run(&grpc->loop, UV_RUN_DEFAULT);
 	return NULL;
+}
+
+static int listen_on_unix(struct hb_kserve_grpc *grpc, struct hb_error *error)
+{
+	/* uv_close() closes its descriptor. */
+	int fd = fcntl(hb_unix_listener_fd(grpc->config.unix_listener), F_DUPFD_CLOEXEC, 0);
+	int result = fd < 0 ? -errno : uv_pipe_open(&grpc->unix_listener, fd);
+	if (fd >= 0 && result < 0)
+		close(fd);
+	if (result == 0)
+		result = uv_listen((uv_stream_t *)&grpc->unix_listener, BACKLOG, accept_connection);
+	return result < 0 ? hb_error_set(error, result, "grpc: cannot listen: %s", uv_strerror(result)) : 0;
 }
 
 static int listen_on(struct hb_kserve_grpc *grpc, struct hb_error *error)
@@ -109,10 +130,13 @@ static int listen_on(struct hb_kserve_grpc *grpc, struct hb_error *error)
 static int start_loop(struct hb_kserve_grpc *grpc, struct hb_error *error)
 {
 	uv_tcp_init(&grpc->loop, &grpc->listener);
+	uv_pipe_init(&grpc->loop, &grpc->unix_listener, 0);
 	uv_async_init(&grpc->loop, &grpc->doorbell, take_resumed);
 	uv_timer_init(&grpc->loop, &grpc->timer);
-	grpc->listener.data = grpc->doorbell.data = grpc->timer.data = grpc;
-	int result = listen_on(grpc, error);
+	grpc->listener.data = grpc->unix_listener.data = grpc->doorbell.data = grpc->timer.data = grpc;
+	int result = grpc->config.unix_listener ? listen_on_unix(grpc, error) : 0;
+	if (result == 0 && grpc->config.address.ss_family != AF_UNSPEC)
+		result = listen_on(grpc, error);
 	if (result < 0)
 		return result;
 	uv_timer_start(&grpc->timer, check_connections, CHECK_PERIOD_MS, CHECK_PERIOD_MS);
@@ -130,7 +154,10 @@ int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kse
 	}
 	grpc->config = *config;
 	pthread_mutex_init(&grpc->lock, NULL);
-	int result = start_loop(grpc, error);
+	grpc->peers = hb_peer_limit_new("grpc", config->client_connections);
+	grpc->inflate = hb_inflate_thread_new();
+	int result = grpc->peers && grpc->inflate ? start_loop(grpc, error)
+						  : hb_error_set(error, -ENOMEM, "grpc: out of memory");
 	if (result < 0) {
 		hb_kserve_grpc_free(grpc);
 		return result;
@@ -154,11 +181,13 @@ void hb_kserve_grpc_free(struct hb_kserve_grpc *grpc)
 		uv_async_send(&grpc->doorbell);
 		pthread_mutex_unlock(&grpc->lock);
 		pthread_join(grpc->thread, NULL);
-	} else {
+	} else if (grpc->peers) {
 		close_all(grpc);
 		uv_run(&grpc->loop, UV_RUN_DEFAULT);
 	}
 	uv_loop_close(&grpc->loop);
+	hb_inflate_thread_free(grpc->inflate);
+	hb_peer_limit_free(grpc->peers);
 	pthread_mutex_destroy(&grpc->lock);
 	free(grpc);
 }

@@ -15,7 +15,8 @@
  * serial number, and an event counts only for the serial number with which it was requested.
  */
 struct watched_socket {
-	struct hb_inference *infer;
+	void *request; /* NULL = none */
+	const struct hb_disconnect_kind *kind;
 	uint32_t serial;
 };
 
@@ -33,19 +34,68 @@ static uint64_t make_token(int fd, uint32_t serial)
 	return (uint64_t)serial << 32 | (uint32_t)fd;
 }
 
+/* ---- the kinds of requests ---- */
+
+static void hold_inference(void *request)
+{
+	atomic_fetch_add(&((struct hb_inference *)request)->holders, 1);
+}
+
+static void free_inference(void *request)
+{
+	hb_inference_free(request);
+}
+
+static void cancel_inference(struct hb_dispatch *dispatch, void *request)
+{
+	hb_dispatch_cancel(dispatch, request);
+}
+
+const struct hb_disconnect_kind hb_disconnect_inference = {hold_inference, free_inference, cancel_inference};
+
+static void hold_load(void *request)
+{
+	atomic_fetch_add(&((struct hb_load *)request)->holders, 1);
+}
+
+static void free_load(void *request)
+{
+	hb_load_free(request);
+}
+
+static void cancel_load(struct hb_dispatch *dispatch, void *request)
+{
+	hb_dispatch_cancel_load(dispatch, request);
+}
+
+const struct hb_disconnect_kind hb_disconnect_load = {hold_load, free_load, cancel_load};
+
+/* ---- the watch ---- */
+
 /*
- * Returns the request of an event, held for the caller. Returns NULL if the socket is no longer watched for this
- * request: handling an earlier event of the same batch may have removed the socket.
+ * Returns the request of an event, held for the caller, and its kind. Returns NULL if the socket is no longer watched for
+ * this request: handling an earlier event of the same batch may have removed the socket.
  */
-static struct hb_inference *take_request(struct hb_disconnect_watch *watch, uint64_t token)
+static void *take_request(struct hb_disconnect_watch *watch, uint64_t token, const struct hb_disconnect_kind **kind)
 {
 	pthread_mutex_lock(&watch->lock);
 	const struct watched_socket *socket = &watch->sockets[(uint32_t)token];
-	struct hb_inference *infer = socket->serial == token >> 32 ? socket->infer : NULL;
-	if (infer)
-		atomic_fetch_add(&infer->holders, 1);
+	void *request = socket->serial == token >> 32 ? socket->request : NULL;
+	*kind = socket->kind;
+	if (request)
+		socket->kind->hold(request);
 	pthread_mutex_unlock(&watch->lock);
-	return infer;
+	return request;
+}
+
+static void handle_end(struct hb_disconnect_watch *watch, uint64_t token)
+{
+	const struct hb_disconnect_kind *kind;
+	void *request = take_request(watch, token, &kind);
+	if (!request)
+		return;
+	kind->cancel(watch->dispatch, request);
+	kind->release(request);
 }
 
 static void *watch_sockets(void *argument)
@@ -57,10 +107,7 @@ static void *watch_sockets(void *argument)
 		for (int i = 0; i < n; i++) {
 			if (events[i].data.u64 == make_token(watch->stop, 0))
 				return NULL;
-			struct hb_inference *infer = take_request(watch, events[i].data.u64);
-			if (infer)
-				hb_dispatch_cancel(watch->dispatch, infer);
-			hb_inference_free(infer);
+			handle_end(watch, events[i].data.u64);
 		}
 	}
 }
@@ -116,14 +163,16 @@ void hb_disconnect_watch_free(struct hb_disconnect_watch *watch)
 	free_watch(watch);
 }
 
-void hb_disconnect_watch_add(struct hb_disconnect_watch *watch, int fd, struct hb_inference *infer)
+void hb_disconnect_watch_add(struct hb_disconnect_watch *watch, int fd, void *request,
+			     const struct hb_disconnect_kind *kind)
 {
 	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT};
 	if (fd < 0 || (uint32_t)fd >= watch->n)
 		return;
-	atomic_fetch_add(&infer->holders, 1);
+	kind->hold(request);
 	pthread_mutex_lock(&watch->lock);
-	watch->sockets[fd].infer = infer;
+	watch->sockets[fd].request = request;
+	watch->sockets[fd].kind = kind;
 	event.data.u64 = make_token(fd, ++watch->sockets[fd].serial);
 	pthread_mutex_unlock(&watch->lock);
 	epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event);
@@ -135,8 +184,10 @@ void hb_disconnect_watch_remove(struct hb_disconnect_watch *watch, int fd)
 		return;
 	epoll_ctl(watch->epoll, EPOLL_CTL_DEL, fd, NULL);
 	pthread_mutex_lock(&watch->lock);
-	struct hb_inference *infer = watch->sockets[fd].infer;
-	watch->sockets[fd].infer = NULL;
+	void *request = watch->sockets[fd].request;
+	const struct hb_disconnect_kind *kind = watch->sockets[fd].kind;
+	watch->sockets[fd].request = NULL;
 	pthread_mutex_unlock(&watch->lock);
-	hb_inference_free(infer);
+	if (request)
+		kind->release(request);
 }

@@ -11,6 +11,8 @@
 #include "server/http/http_timeouts.h"
 #include "server/http/kserve_http.h"
 #include "server/http/kserve_json.h"
+#include "server/kserve/inflate_thread.h"
+#include "server/kserve/peer_limit.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -20,13 +22,14 @@
 
 struct hb_kserve_http {
 	struct hb_kserve_http_config config;
-	struct hb_http_loops *loops;
+	struct hb_http_loops *loops, *unix_loops; /* those of the address and of the Unix socket; NULL = none */
 	struct hb_disconnect_watch *disconnects;
 	struct hb_http_timeouts *timeouts;
+	struct hb_peer_limit *peers;
+	struct hb_inflate_thread *inflate;
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
-	uint32_t n_loading; /* threads that load models; guarded by lock */
-	bool over;          /* n_waiting has reached 0; guarded by lock */
+	bool over; /* n_waiting has reached 0; guarded by lock */
 	/* Requests that wait for the dispatcher, threads that resume a request, and 1 until the server shuts down. */
 	atomic_int n_waiting;
 };
@@ -45,14 +48,21 @@ struct hb_http_call {
 	const char *model;   /* name in the path of an infer request, not NUL-terminated; NULL = another request */
 	size_t model_length;
 	bool disconnect_watched;
-	bool counted;     /* the call is counted in n_waiting */
-	bool end_unclear; /* the headers do not say clearly where the body ends: the connection is closed afterwards */
-	int refused;      /* HTTP status of a request that is refused before its body is complete; 0 = not refused */
+	bool counted;                                        /* the call is counted in n_waiting */
+	struct hb_http_call *arriving_next, **arriving_link; /* list of calls whose heads are incomplete */
+	bool begun;                                          /* the head has arrived */
+	bool bad_target,
+		ended; /* the target has a wrong character; the connection was ended before the head was complete */
+	const char *head_error; /* what is wrong with the head: the connection is closed afterwards; NULL = nothing */
+	int refused; /* HTTP status of a request that is refused before its body is complete; 0 = not refused */
+	struct hb_caller caller;
+	enum hb_refusal refusal; /* why the caller may not make this call */
 	atomic_int wait_state;
+	bool expanding; /* the body is being decompressed on another thread */
+	struct hb_inflate_job inflate;
 	struct hb_inference *infer;
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* sends the response after a wait */
-	char name[HB_MODEL_NAME_MAX];                         /* name of the model to load */
-	char *load_error;               /* why loading the model failed; NULL = loading succeeded */
+	struct hb_load *load;                                 /* request to load a model; NULL = another request */
 	struct hb_memory_charge charge; /* memory charged for the response, until the client has taken the response */
 };
 
@@ -72,14 +82,33 @@ enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char
  */
 enum MHD_Result hb_http_suspend(struct hb_http_call *call);
 void hb_http_resume(struct hb_http_call *call);
-/* Counts a request that waits. False: the server has shut down. */
-bool hb_http_begin_wait(struct hb_kserve_http *http);
+/*
+ * Counts a waiting request; false: the server has shut down. The server shuts down when each counted request was answered or
+ * its connection was given up. Uncounting has no effect if the request is not counted.
+ */
+bool hb_http_count_wait(struct hb_http_call *call);
+void hb_http_uncount_wait(struct hb_http_call *call);
+/* Ends a wait that is not a call's: at first, one counts until the server shuts down. */
 void hb_http_end_wait(struct hb_kserve_http *http);
+/* Cancels `request` if the client disconnects, until hb_http_unwatch_client(), which may be called without a watch. */
+void hb_http_watch_client(struct hb_http_call *call, void *request, const struct hb_disconnect_kind *kind);
+void hb_http_unwatch_client(struct hb_http_call *call);
 
+/* Identifies the caller, and sets `refused` and `refusal` if it may not make this call. Call when the head has arrived. */
+void hb_http_check_access(struct hb_http_call *call, const char *url, const char *method);
+/* Returns the right that a call needs. Unknown paths need HB_RIGHT_USE. */
+enum hb_right hb_http_find_right(const char *url, const char *method);
+/*
+ * Decompresses a complete body, a large one on the thread for that. Returns 200 or the HTTP status of the refusal; 0: *result
+ * is what the library's handler returns, and if the request was suspended, the function must be called again afterwards.
+ */
+int hb_http_expand_body(struct hb_http_call *call, enum MHD_Result *result);
 /* Answers a request whose body is complete. */
 enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const char *method);
 enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, const char *version);
 /* Releases the inference request, whether or not it was answered. */
 void hb_http_release_inference(struct hb_http_call *call);
+/* Releases the request to load a model, if there is one. */
+void hb_http_release_load(struct hb_http_call *call);
 
 #endif

@@ -7,35 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int get_socket(const struct hb_http_call *call)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(call->connection,
-								       MHD_CONNECTION_INFO_CONNECTION_FD);
-	return info ? info->connect_fd : -1;
-}
-
-/*
- * Counts a waiting request. The server shuts down when each counted request was answered or its connection was given
- * up.
- */
-static bool count_wait(struct hb_http_call *call)
-{
-	return call->counted = hb_http_begin_wait(call->http);
-}
-
-static void uncount_wait(struct hb_http_call *call)
-{
-	if (!call->counted)
-		return;
-	call->counted = false;
-	hb_http_end_wait(call->http);
-}
-
 void hb_http_release_inference(struct hb_http_call *call)
 {
-	uncount_wait(call); /* a broken connection is given up without an answer */
-	if (call->disconnect_watched)
-		hb_disconnect_watch_remove(call->http->disconnects, get_socket(call));
+	hb_http_uncount_wait(call); /* a broken connection is given up without an answer */
+	hb_http_unwatch_client(call);
 	hb_dispatch_give_model(call->http->config.dispatch, call->infer->model);
 	hb_inference_free(call->infer);
 	call->infer = NULL;
@@ -46,9 +21,7 @@ static enum MHD_Result send_answer(struct hb_http_call *call)
 	struct hb_inference *infer = call->infer;
 	char *out = NULL;
 	size_t json_bytes = 0, bytes = 0;
-	if (call->disconnect_watched)
-		hb_disconnect_watch_remove(call->http->disconnects, get_socket(call));
-	call->disconnect_watched = false;
+	hb_http_unwatch_client(call);
 	if (infer->answer == HB_ANSWER_OK &&
 	    hb_shared_memory_write_outputs(infer, call->http->config.shared_memory) == HB_ANSWER_OK)
 		bytes = hb_kserve_json_write(infer, &infer->model->config, &out, &json_bytes);
@@ -66,7 +39,7 @@ static enum MHD_Result send_answer(struct hb_http_call *call)
 
 static enum MHD_Result finish_wait(struct hb_http_call *call)
 {
-	uncount_wait(call);
+	hb_http_uncount_wait(call);
 	return send_answer(call);
 }
 
@@ -116,18 +89,19 @@ enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, cons
 		return MHD_NO;
 	infer->times.arrived_ns = now_ns;
 	infer->owner = call;
+	infer->caller = call->caller.id;
+	infer->low_only = call->caller.low_only;
 	infer->charge.budget = call->http->config.memory;
 	infer->done = resume_call;
 	if (read_request(call, infer, model, version) != HB_ANSWER_OK)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
 	call->finish = finish_wait;
-	if (!count_wait(call))
+	if (!hb_http_count_wait(call))
 		return hb_http_refuse(call, 503, HB_HTTP_SHUTTING_DOWN);
 	if (hb_dispatch_submit(call->http->config.dispatch, infer)) {
-		uncount_wait(call);
+		hb_http_uncount_wait(call);
 		return send_answer(call);
 	}
-	hb_disconnect_watch_add(call->http->disconnects, get_socket(call), infer);
-	call->disconnect_watched = true;
+	hb_http_watch_client(call, infer, &hb_disconnect_inference);
 	return hb_http_suspend(call);
 }

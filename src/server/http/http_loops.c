@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -19,6 +20,8 @@
 
 #define BACKLOG 4096
 #define THREADS_MAX 64
+#define HANDSHAKE_WAIT_MS 1
+#define STARVED_WAIT_MS 100 /* time between two tries to accept while no descriptor is free */
 
 struct hb_http_loop {
 	struct hb_http_loops *loops;
@@ -27,7 +30,10 @@ struct hb_http_loop {
 	bool runs;
 	int doorbell;            /* eventfd that wakes the thread */
 	atomic_bool doorbell_on; /* the doorbell was rung and the thread has not read it yet */
-	bool run_again;          /* serve connections once more before waiting; only used on the loop's thread */
+	/* Only used on the loop's thread. */
+	uint32_t handshakes;
+	bool run_again; /* serve connections once more before waiting */
+	bool starved;   /* a connection could not be accepted, because no descriptor or memory was free */
 	sem_t quiesced;
 };
 
@@ -56,6 +62,14 @@ void hb_http_loop_note_closed(struct hb_http_loop *loop)
 {
 	if (loop)
 		loop->run_again = true;
+}
+
+void hb_http_loop_note_starved(void)
+{
+	if (!here || here->starved)
+		return;
+	here->starved = true;
+	hb_log_warning("http: a connection waits, because no open file or no memory is free for it");
 }
 
 /* Must be called before the library looks for resumed connections. A connection that is resumed later rings again. */
@@ -93,6 +107,56 @@ static bool quiesce_daemon(struct hb_http_loop *loop)
 	return true;
 }
 
+static bool has_connections(const struct hb_http_loop *loop)
+{
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+	return info && info->num_connections > 0;
+}
+
+/*
+ * Lets the library accept again. After it ran out of descriptors it does so only when one of its own connections has
+ * ended, although the descriptors may be held by gRPC or another loop. So it gets a connection that ends at once. Fails
+ * while no descriptor is free; the next try comes later.
+ */
+static void retry_accept(struct hb_http_loop *loop)
+{
+	const struct sockaddr address = {.sa_family = AF_UNIX};
+	int ends[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return;
+	close(ends[1]);
+	loop->starved = false;
+	if (has_connections(loop)) /* without connections the library tries again by itself */
+		MHD_add_connection(loop->daemon, ends[0], &address, sizeof(address));
+	else
+		close(ends[0]);
+}
+
+/* Waits for work. poll() can only fail by being interrupted; checking the daemon then does no harm. */
+static void await_work(struct hb_http_loop *loop, struct pollfd fds[2])
+{
+	int ms = loop->run_again ? 0 : compute_timeout_ms(loop->daemon);
+	/*
+	 * While the rest of a handshake has not arrived, version 0.9.75 always wants to be run at once. A pause without
+	 * news on any socket costs other connections little: the library reads or writes up to 16 KiB in each round.
+	 */
+	if (ms == 0 && !loop->run_again && loop->handshakes)
+		ms = HANDSHAKE_WAIT_MS;
+	loop->run_again = false;
+	if (!loop->starved) {
+		poll(fds, 2, ms);
+		return;
+	}
+	/* Without connections, only the listening socket could wake the loop, and would do so all the time. */
+	poll(fds, has_connections(loop) ? 2 : 1, ms < 0 || ms > STARVED_WAIT_MS ? STARVED_WAIT_MS : ms);
+	retry_accept(loop);
+}
+
+uint32_t *hb_http_loop_handshakes(struct hb_http_loop *loop)
+{
+	return &loop->handshakes;
+}
+
 static void *run_loop(void *argument)
 {
 	struct hb_http_loop *loop = argument;
@@ -101,9 +165,7 @@ static void *run_loop(void *argument)
 			       {.fd = get_epoll_descriptor(loop->daemon), .events = POLLIN}};
 	here = loop;
 	while (!atomic_load(&loop->loops->stopping)) {
-		/* poll() can only fail by being interrupted; checking the daemon then does no harm. */
-		poll(fds, 2, loop->run_again ? 0 : compute_timeout_ms(loop->daemon));
-		loop->run_again = false;
+		await_work(loop, fds);
 		if (fds[0].revents & POLLIN)
 			clear_doorbell(loop);
 		quiet = quiet || quiesce_daemon(loop);
@@ -170,7 +232,8 @@ int hb_http_loops_new(const struct hb_http_loops_config *config, struct hb_http_
 	struct hb_http_loops *loops = calloc(1, sizeof(*loops));
 	if (!loops)
 		return hb_error_set(error, -ENOMEM, "http: out of memory");
-	int code = loops->listening = open_listener(&config->address);
+	int code = loops->listening = config->unix_listener >= 0 ? fcntl(config->unix_listener, F_DUPFD_CLOEXEC, 0)
+								 : open_listener(&config->address);
 	if (code < 0)
 		hb_error_set(error, code, "http: cannot listen: %s", strerror(-code));
 	else if ((code = start_threads(loops, config)) < 0)
@@ -195,7 +258,7 @@ uint16_t hb_http_loops_port(const struct hb_http_loops *loops)
 
 void hb_http_loops_quiesce(struct hb_http_loops *loops)
 {
-	if (loops->quiesced)
+	if (!loops || loops->quiesced)
 		return;
 	loops->quiesced = true;
 	atomic_store(&loops->quiescing, true);

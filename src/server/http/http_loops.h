@@ -24,6 +24,7 @@ struct hb_http_loop;
 
 struct hb_http_loops_config {
 	struct sockaddr_storage address;
+	int unix_listener;             /* a listening Unix socket, used instead of the address; -1 = none */
 	uint32_t threads, connections; /* `connections` is the limit for all threads together */
 	/* Starts a daemon with these flags and this connection limit on the listening socket; NULL = failed, see errno. */
 	struct MHD_Daemon *(*start)(void *argument, unsigned flags, int listening, uint32_t connections);
@@ -43,7 +44,14 @@ void hb_http_loop_wake(struct hb_http_loop *loop);
  * reached, the library accepts connections again only when it is run once more; the loop then does not wait first.
  */
 void hb_http_loop_note_closed(struct hb_http_loop *loop);
-/* Stops accepting connections; existing connections are served. */
+/*
+ * Call when the library reports, on a loop's thread, that it could not accept a connection because no descriptor or memory
+ * was free. The loop then lets it try again, also if none of the loop's own connections ends.
+ */
+void hb_http_loop_note_starved(void);
+/* Number of TLS handshakes of this loop's connections that have begun and not ended. Only used on the loop's thread. */
+uint32_t *hb_http_loop_handshakes(struct hb_http_loop *loop);
+/* Stops accepting connections; existing connections are served. NULL is allowed. */
 void hb_http_loops_quiesce(struct hb_http_loops *loops);
 /* Ends the threads. No connection may be suspended. NULL is allowed. */
 void hb_http_loops_free(struct hb_http_loops *loops);

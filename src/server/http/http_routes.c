@@ -108,7 +108,8 @@ static enum MHD_Result get_statistics(struct hb_http_call *call, const struct pa
 static enum MHD_Result get_metrics(struct hb_http_call *call, const struct path_captures *captures)
 {
 	size_t bytes = 0;
-	char *text = hb_serve_metrics(get_dispatch(call), call->http->config.memory, &bytes);
+	char *text = hb_serve_metrics(get_dispatch(call), call->http->config.memory, call->http->config.access,
+				      call->http->config.tls, &bytes);
 	return text ? hb_http_send(call, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, bytes) : MHD_NO;
 }
 
@@ -148,26 +149,28 @@ static enum MHD_Result refuse_load(struct hb_http_call *call, int status, const 
 	return hb_http_refuse(call, status, text);
 }
 
-static enum MHD_Result finish_load(struct hb_http_call *call)
+void hb_http_release_load(struct hb_http_call *call)
 {
-	return call->load_error ? refuse_load(call, 400, call->name, call->load_error)
-				: hb_http_send_nothing(call, 200);
+	if (!call->load)
+		return;
+	hb_http_uncount_wait(call);
+	hb_http_unwatch_client(call);
+	hb_load_free(call->load);
+	call->load = NULL;
 }
 
-/* Loading a model can take minutes, so a thread of its own waits for it. */
-static void *load_model(void *argument)
+static enum MHD_Result finish_load(struct hb_http_call *call)
 {
-	struct hb_http_call *call = argument;
-	struct hb_kserve_http *http = call->http;
-	struct hb_error error = {.text = ""};
-	if (hb_dispatch_load(get_dispatch(call), call->name, &error) < 0)
-		call->load_error = strdup(error.text);
-	hb_http_resume(call);
-	pthread_mutex_lock(&http->lock);
-	http->n_loading--;
-	pthread_cond_broadcast(&http->ended);
-	pthread_mutex_unlock(&http->lock);
-	return NULL;
+	const struct hb_load *load = call->load;
+	enum MHD_Result result = load->result < 0 ? refuse_load(call, 400, load->name, load->error.text)
+						  : hb_http_send_nothing(call, 200);
+	hb_http_release_load(call);
+	return result;
+}
+
+static void resume_load(struct hb_load *load)
+{
+	hb_http_resume(load->owner);
 }
 
 /* Returns whether a load request brings a configuration or files, as Triton allows. */
@@ -182,9 +185,8 @@ static bool overrides_files(json_t *root)
 
 static enum MHD_Result post_load(struct hb_http_call *call, const struct path_captures *captures)
 {
-	struct hb_kserve_http *http = call->http;
 	enum MHD_Result result = MHD_NO;
-	pthread_t thread;
+	struct hb_error error = {.text = ""};
 	json_t *root = parse_body(call, &result);
 	if (!root)
 		return result;
@@ -194,21 +196,17 @@ static enum MHD_Result post_load(struct hb_http_call *call, const struct path_ca
 		return refuse_load(call, 400, captures->at[0], HB_LOAD_NO_NAME);
 	if (overrides)
 		return refuse_load(call, 501, captures->at[0], HB_LOAD_OVERRIDES);
-	strcpy(call->name, captures->at[0]);
+	call->load = hb_load_new(captures->at[0], resume_load, call);
+	if (!call->load)
+		return MHD_NO;
 	call->finish = finish_load;
-	pthread_mutex_lock(&http->lock);
-	bool over = http->over;
-	http->n_loading += !over;
-	pthread_mutex_unlock(&http->lock);
-	if (over)
+	if (!hb_http_count_wait(call))
 		return hb_http_refuse(call, 503, HB_HTTP_SHUTTING_DOWN);
-	if (pthread_create(&thread, NULL, load_model, call) != 0) {
-		pthread_mutex_lock(&http->lock);
-		http->n_loading--;
-		pthread_mutex_unlock(&http->lock);
-		return hb_http_refuse(call, 503, "the server could not start a thread");
+	if (hb_dispatch_load(get_dispatch(call), call->load, &error) < 0) {
+		hb_http_uncount_wait(call);
+		return refuse_load(call, 503, call->load->name, error.text);
 	}
-	pthread_detach(thread);
+	hb_http_watch_client(call, call->load, &hb_disconnect_load);
 	return hb_http_suspend(call);
 }
 
@@ -227,7 +225,8 @@ static enum MHD_Result list_regions(struct hb_http_call *call, const char *name)
 	struct hb_shared_region *regions = calloc(HB_SHARED_REGIONS_MAX, sizeof(*regions));
 	if (!regions)
 		return MHD_NO;
-	int n = hb_shared_memory_list(call->http->config.shared_memory, name, regions, HB_SHARED_REGIONS_MAX, &error);
+	int n = hb_shared_memory_list(call->http->config.shared_memory, call->caller.id, name, regions,
+				      HB_SHARED_REGIONS_MAX, &error);
 	char *json = n < 0 ? NULL : hb_kserve_json_regions(regions, (uint32_t)n);
 	free(regions);
 	return n < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_json(call, 200, json);
@@ -266,17 +265,19 @@ static enum MHD_Result post_register_region(struct hb_http_call *call, const str
 		strcpy(region.key, key);
 		region.offset = (uint64_t)offset;
 		region.bytes = (uint64_t)bytes;
-		result = hb_shared_memory_register(call->http->config.shared_memory, &region, &error);
+		result = hb_shared_memory_register(call->http->config.shared_memory, call->http->config.access,
+						   &call->caller, &region, &error);
 	}
 	json_decref(root);
-	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
+	return result < 0 ? hb_http_refuse(call, result == -EACCES ? 403 : 400, error.text)
+			  : hb_http_send_nothing(call, 200);
 }
 
 static enum MHD_Result post_unregister_region(struct hb_http_call *call, const struct path_captures *captures)
 {
 	struct hb_error error = {.text = ""};
-	int result = hb_shared_memory_unregister(call->http->config.shared_memory, captures->n ? captures->at[0] : "",
-						 &error);
+	int result = hb_shared_memory_unregister(call->http->config.shared_memory, call->caller.id,
+						 captures->n ? captures->at[0] : "", &error);
 	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
 }
 
@@ -306,36 +307,37 @@ static enum MHD_Result post_policy(struct hb_http_call *call, const struct path_
 static const struct {
 	const char *method, *pattern;
 	route_function *function;
+	enum hb_right right;
 } routes[] = {
-	{"POST", "v2/models/*/infer", post_infer},
-	{"POST", "v2/models/*/versions/*/infer", post_infer},
-	{"GET", "v2/health/live", get_live},
-	{"GET", "v2/health/ready", get_ready},
-	{"GET", "v2", get_server},
-	{"GET", "v2/models/stats", get_all_statistics},
-	{"GET", "v2/models/*/stats", get_statistics},
-	{"GET", "v2/models/*/versions/*/stats", get_statistics},
-	{"GET", "v2/models/*/ready", get_model_ready},
-	{"GET", "v2/models/*/versions/*/ready", get_model_ready},
-	{"GET", "v2/models/*/config", get_model_config},
-	{"GET", "v2/models/*/versions/*/config", get_model_config},
-	{"GET", "v2/models/*", get_model},
-	{"GET", "v2/models/*/versions/*", get_model},
-	{"POST", "v2/repository/index", post_repository_index},
-	{"POST", "v2/repository/models/*/load", post_load},
-	{"POST", "v2/repository/models/*/unload", post_unload},
-	{"GET", "v2/systemsharedmemory/status", get_all_regions},
-	{"GET", "v2/systemsharedmemory/region/*/status", get_region_status},
-	{"POST", "v2/systemsharedmemory/region/*/register", post_register_region},
-	{"POST", "v2/systemsharedmemory/region/*/unregister", post_unregister_region},
-	{"POST", "v2/systemsharedmemory/unregister", post_unregister_region},
-	{"GET", "v2/cudasharedmemory/status", get_no_cuda_regions},
-	{"GET", "v2/cudasharedmemory/region/*/status", refuse_cuda},
-	{"POST", "v2/cudasharedmemory/region/*/register", refuse_cuda},
-	{"POST", "v2/cudasharedmemory/region/*/unregister", refuse_cuda},
-	{"POST", "v2/cudasharedmemory/unregister", get_live},
-	{"POST", "v2/policy/*", post_policy},
-	{"GET", "metrics", get_metrics},
+	{"POST", "v2/models/*/infer", post_infer, HB_RIGHT_USE},
+	{"POST", "v2/models/*/versions/*/infer", post_infer, HB_RIGHT_USE},
+	{"GET", "v2/health/live", get_live, HB_RIGHT_HEALTH},
+	{"GET", "v2/health/ready", get_ready, HB_RIGHT_HEALTH},
+	{"GET", "v2", get_server, HB_RIGHT_USE},
+	{"GET", "v2/models/stats", get_all_statistics, HB_RIGHT_USE},
+	{"GET", "v2/models/*/stats", get_statistics, HB_RIGHT_USE},
+	{"GET", "v2/models/*/versions/*/stats", get_statistics, HB_RIGHT_USE},
+	{"GET", "v2/models/*/ready", get_model_ready, HB_RIGHT_USE},
+	{"GET", "v2/models/*/versions/*/ready", get_model_ready, HB_RIGHT_USE},
+	{"GET", "v2/models/*/config", get_model_config, HB_RIGHT_USE},
+	{"GET", "v2/models/*/versions/*/config", get_model_config, HB_RIGHT_USE},
+	{"GET", "v2/models/*", get_model, HB_RIGHT_USE},
+	{"GET", "v2/models/*/versions/*", get_model, HB_RIGHT_USE},
+	{"POST", "v2/repository/index", post_repository_index, HB_RIGHT_USE},
+	{"POST", "v2/repository/models/*/load", post_load, HB_RIGHT_CONTROL},
+	{"POST", "v2/repository/models/*/unload", post_unload, HB_RIGHT_CONTROL},
+	{"GET", "v2/systemsharedmemory/status", get_all_regions, HB_RIGHT_SHARED_MEMORY},
+	{"GET", "v2/systemsharedmemory/region/*/status", get_region_status, HB_RIGHT_SHARED_MEMORY},
+	{"POST", "v2/systemsharedmemory/region/*/register", post_register_region, HB_RIGHT_SHARED_MEMORY},
+	{"POST", "v2/systemsharedmemory/region/*/unregister", post_unregister_region, HB_RIGHT_SHARED_MEMORY},
+	{"POST", "v2/systemsharedmemory/unregister", post_unregister_region, HB_RIGHT_SHARED_MEMORY},
+	{"GET", "v2/cudasharedmemory/status", get_no_cuda_regions, HB_RIGHT_USE},
+	{"GET", "v2/cudasharedmemory/region/*/status", refuse_cuda, HB_RIGHT_USE},
+	{"POST", "v2/cudasharedmemory/region/*/register", refuse_cuda, HB_RIGHT_USE},
+	{"POST", "v2/cudasharedmemory/region/*/unregister", refuse_cuda, HB_RIGHT_USE},
+	{"POST", "v2/cudasharedmemory/unregister", get_live, HB_RIGHT_USE},
+	{"POST", "v2/policy/*", post_policy, HB_RIGHT_CONTROL},
+	{"GET", "metrics", get_metrics, HB_RIGHT_USE},
 };
 
 static bool matches_pattern(const char *pattern, char *const *segments, uint32_t n, struct path_captures *captures)
@@ -369,24 +371,53 @@ static uint32_t split_path(char *path, char **segments)
 	return n;
 }
 
-enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const char *method)
-{
-	char path[PATH_MAX_BYTES], *segments[SEGMENTS_MAX];
+/* What the table says about a path. */
+struct found_route {
+	route_function *function; /* NULL: there is no such path, or it needs another method */
+	enum hb_right right;
 	struct path_captures captures;
-	bool other_method = false;
+	bool other_method;
+};
+
+/* Finds the row of a path, and cuts the path at its slashes. */
+static struct found_route find_route(char *path, const char *method)
+{
+	char *segments[SEGMENTS_MAX];
+	struct found_route found = {.right = HB_RIGHT_USE};
 	/* HEAD is answered like GET; the library omits the body. */
 	const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
+	uint32_t n = split_path(path, segments);
+	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes) && n <= SEGMENTS_MAX; i++) {
+		if (!matches_pattern(routes[i].pattern, segments, n, &found.captures))
+			continue;
+		if (strcmp(routes[i].method, wanted) == 0) {
+			found.function = routes[i].function;
+			found.right = routes[i].right;
+			return found;
+		}
+		found.other_method = true;
+	}
+	return found;
+}
+
+enum hb_right hb_http_find_right(const char *url, const char *method)
+{
+	char path[PATH_MAX_BYTES];
+	if (strlen(url) >= sizeof(path))
+		return HB_RIGHT_USE;
+	strcpy(path, url);
+	return find_route(path, method).right;
+}
+
+enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const char *method)
+{
+	char path[PATH_MAX_BYTES];
 	if (strlen(url) >= sizeof(path))
 		return hb_http_refuse(call, 414, "the path is too long");
 	strcpy(path, url);
-	uint32_t n = split_path(path, segments);
-	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes) && n <= SEGMENTS_MAX; i++) {
-		if (!matches_pattern(routes[i].pattern, segments, n, &captures))
-			continue;
-		if (strcmp(routes[i].method, wanted) == 0)
-			return routes[i].function(call, &captures);
-		other_method = true;
-	}
-	return other_method ? hb_http_refuse(call, 405, "this path needs another method")
-			    : hb_http_refuse(call, 404, "this path does not exist");
+	struct found_route found = find_route(path, method);
+	if (found.function)
+		return found.function(call, &found.captures);
+	return found.other_method ? hb_http_refuse(call, 405, "this path needs another method")
+				  : hb_http_refuse(call, 404, "this path does not exist");
 }

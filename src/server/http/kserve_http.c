@@ -9,16 +9,18 @@
 #include "server/http/http_call.h"
 
 #include "base/log.h"
+#include "server/http/request_head.h"
 #include "server/kserve/content_coding.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define HEAD_BYTES_MAX (16 * 1024)
+#define UNIX_SHARE 4             /* a part of the connections, 1/4, is for the Unix socket */
 #define COMPRESSED_BYTES_MIN 512 /* shorter responses are not compressed */
 /* Memory for a body is allocated at once up to this part of its announced size, the rest when the bytes have arrived. */
 #define ANNOUNCED_BYTES_MAX (16 * 1024)
@@ -51,11 +53,13 @@ static enum MHD_Result send_response(struct hb_http_call *call, int status, cons
 		return MHD_NO;
 	}
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	if (status == 401)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
 	if (status == 503)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 	if (coding)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, coding);
-	if (call->end_unclear)
+	if (call->head_error || hb_request_body_end_is_unclear(call->connection))
 		MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	if (json_bytes)
 		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, json_bytes);
@@ -92,54 +96,6 @@ enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status)
 	return body ? send_response(call, status, "application/json", body, 0, NULL, NULL) : MHD_NO;
 }
 
-/* ---- waiting ---- */
-
-bool hb_http_begin_wait(struct hb_kserve_http *http)
-{
-	int n = atomic_load(&http->n_waiting);
-	while (n > 0)
-		if (atomic_compare_exchange_weak(&http->n_waiting, &n, n + 1))
-			return true;
-	return false;
-}
-
-/* Ends a counted wait. The count reaches 0 only when the server shuts down, so requests do not take the lock. */
-void hb_http_end_wait(struct hb_kserve_http *http)
-{
-	if (atomic_fetch_sub(&http->n_waiting, 1) != 1)
-		return;
-	pthread_mutex_lock(&http->lock);
-	http->over = true;
-	pthread_cond_broadcast(&http->ended);
-	pthread_mutex_unlock(&http->lock);
-}
-
-static void resume_connection(struct hb_http_call *call)
-{
-	/* When the connection is resumed, the call may end at once, and the server with it. */
-	struct hb_kserve_http *http = call->http;
-	struct hb_http_loop *loop = call->loop;
-	bool counted = hb_http_begin_wait(http);
-	MHD_resume_connection(call->connection);
-	hb_http_loop_wake(loop);
-	if (counted)
-		hb_http_end_wait(http);
-}
-
-enum MHD_Result hb_http_suspend(struct hb_http_call *call)
-{
-	MHD_suspend_connection(call->connection);
-	if (atomic_exchange(&call->wait_state, HB_CALL_SUSPENDED) == HB_CALL_RESUMED)
-		resume_connection(call);
-	return MHD_YES;
-}
-
-void hb_http_resume(struct hb_http_call *call)
-{
-	if (atomic_exchange(&call->wait_state, HB_CALL_RESUMED) == HB_CALL_SUSPENDED)
-		resume_connection(call);
-}
-
 /* ---- bodies ---- */
 
 /*
@@ -148,7 +104,8 @@ void hb_http_resume(struct hb_http_call *call)
  */
 static bool has_low_priority(const struct hb_http_call *call)
 {
-	return call->model && hb_dispatch_is_low(call->http->config.dispatch, call->model, call->model_length);
+	return call->model && (call->caller.low_only ||
+			       hb_dispatch_is_low(call->http->config.dispatch, call->model, call->model_length));
 }
 
 static bool grow_body(struct hb_http_call *call, size_t bytes)
@@ -196,7 +153,9 @@ static void receive_body(struct hb_http_call *call, const char *data, size_t byt
 
 static enum MHD_Result send_refusal(struct hb_http_call *call)
 {
-	const char *why = call->end_unclear      ? "the request needs one Content-Length, or Transfer-Encoding: chunked"
+	if (call->refusal)
+		return hb_http_refuse(call, call->refused, hb_access_text(call->http->config.access, call->refusal));
+	const char *why = call->head_error       ? call->head_error
 			  : call->refused == 400 ? "the body is not compressed as Content-Encoding says"
 			  : call->refused == 413 ? "the request is larger than the server allows"
 			  : call->refused == 415 ? "Content-Encoding must be gzip, deflate or identity"
@@ -204,32 +163,18 @@ static enum MHD_Result send_refusal(struct hb_http_call *call)
 	return hb_http_refuse(call, call->refused, why);
 }
 
-/* Decompresses the body. Returns 200, or the HTTP status of the refusal. */
-static int expand_body(struct hb_http_call *call)
-{
-	struct hb_http_body *body = call->body;
-	const char *given = MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND,
-							MHD_HTTP_HEADER_CONTENT_ENCODING);
-	enum hb_coding coding = given ? hb_coding_parse(given, strlen(given)) : HB_CODING_IDENTITY;
-	void *data;
-	size_t bytes;
-	if (coding == HB_CODING_IDENTITY)
-		return 200;
-	if (coding == HB_CODING_UNKNOWN)
-		return 415;
-	int result = hb_coding_expand(coding, body->data, body->bytes, call->body_limit, &body->charge, &data, &bytes);
-	if (result < 0)
-		return result == -EINVAL ? 400 : result == -E2BIG ? 413 : 503;
-	free(body->data); /* the charge for this memory remains until the request ends */
-	body->data = data;
-	body->bytes = bytes;
-	return 200;
-}
+/* What the server keeps for a connection. */
+struct http_client {
+	struct hb_http_timeout *timeout;
+	struct hb_peer_count *peer;
+	struct hb_tls_handshake handshake;
+};
 
 static struct hb_http_timeout *find_timeout(struct MHD_Connection *connection)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-	return info ? info->socket_context : NULL;
+	const struct http_client *client = info ? info->socket_context : NULL;
+	return client ? client->timeout : NULL;
 }
 
 /* Returns the model's name in the path of an infer request; NULL = another path. */
@@ -243,70 +188,94 @@ static const char *find_model_name(const char *url, size_t *length)
 	return url + skip;
 }
 
-/* Counts the headers of a request that say where its body ends. */
-struct http_framing {
-	uint32_t n_lengths, n_codings;
-	bool chunked;
-};
+/* Calls of this thread whose heads have not arrived completely. */
+static _Thread_local struct hb_http_call *arriving;
 
-static enum MHD_Result count_framing_header(void *framing_, enum MHD_ValueKind kind, const char *name,
-					    const char *value)
+static void unlink_arriving(struct hb_http_call *call)
 {
-	struct http_framing *framing = framing_;
-	framing->n_lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
-	if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
-		framing->n_codings++;
-		framing->chunked = value && strcasecmp(value, "chunked") == 0;
-	}
-	return MHD_YES;
+	if (!call->arriving_link)
+		return;
+	*call->arriving_link = call->arriving_next;
+	if (call->arriving_next)
+		call->arriving_next->arriving_link = call->arriving_link;
+	call->arriving_link = NULL;
 }
 
-/*
- * Returns whether at most one header says where the body ends, in a way that the library knows. Of two such headers the
- * library takes the first, but a proxy in front of the server may take the other: bytes of this request would then be
- * read as another client's request (request smuggling).
- */
-static bool is_end_clear(struct MHD_Connection *connection)
-{
-	struct http_framing framing = {.n_lengths = 0};
-	MHD_get_connection_values(connection, MHD_HEADER_KIND, count_framing_header, &framing);
-	return framing.n_lengths + framing.n_codings <= 1 && (framing.chunked || !framing.n_codings);
-}
-
-static struct hb_http_call *new_call(struct hb_kserve_http *http, struct MHD_Connection *connection, const char *url)
+/* Called by the library when a request line has arrived. What it returns is the `*context` of the request. */
+static void *new_call(void *http, const char *target, struct MHD_Connection *connection)
 {
 	struct hb_http_call *call = calloc(1, sizeof(*call));
 	if (!call)
 		return NULL;
 	call->http = http;
 	call->connection = connection;
+	call->bad_target = !hb_request_target_fits(target);
+	call->arriving_next = arriving;
+	call->arriving_link = &arriving;
+	if (arriving)
+		arriving->arriving_link = &call->arriving_next;
+	arriving = call;
+	return call;
+}
+
+/*
+ * Answers a request whose Content-Length is not a number, and ends its connection. Called when the library logs something:
+ * it finds such a length before it calls the handler, and would send its answer twice.
+ */
+static void refuse_bad_lengths(void)
+{
+	static const char answer[] = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: "
+				     "application/json\r\nContent-Length: 43\r\n\r\n"
+				     "{\"error\":\"Content-Length must be a number\"}";
+	for (struct hb_http_call *call = arriving; call; call = call->arriving_next) {
+		const union MHD_ConnectionInfo *info = MHD_get_connection_info(call->connection,
+									       MHD_CONNECTION_INFO_CONNECTION_FD);
+		if (call->ended || !info || !hb_request_head_has_bad_length(call->connection))
+			continue;
+		call->ended = true;
+		if (!MHD_get_connection_info(call->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION))
+			send(info->connect_fd, answer, sizeof(answer) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		shutdown(info->connect_fd, SHUT_RDWR);
+	}
+}
+
+/* Begins a request whose head has arrived. False: no memory is left. */
+static bool begin_call(struct hb_http_call *call, const char *url, const char *method, const char *version)
+{
+	struct hb_kserve_http *http = call->http;
+	struct MHD_Connection *connection = call->connection;
+	unlink_arriving(call);
+	call->begun = true;
 	call->loop = hb_http_loop_here();
 	call->timeout = find_timeout(connection);
 	call->body = hb_http_body_new();
-	if (!call->body) {
-		free(call);
-		return NULL;
-	}
+	if (!call->body)
+		return false;
 	call->body->charge.budget = call->charge.budget = http->config.memory;
-	call->end_unclear = !is_end_clear(connection);
+	call->head_error = call->bad_target ? "the request's target has a character that must be encoded"
+					    : hb_request_head_find_error(connection, method, url, version);
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
 	call->model = find_model_name(url, &call->model_length);
 	call->body_limit = call->model || http->config.body_bytes < HB_CONTROL_BYTES_MAX ? http->config.body_bytes
 											 : HB_CONTROL_BYTES_MAX;
-	if (call->end_unclear)
+	if (call->head_error)
 		call->refused = 400;
-	else if (bytes > http->config.body_bytes)
+	else
+		hb_http_check_access(call, url, method);
+	if (call->refused)
+		return true;
+	if (bytes > http->config.body_bytes)
 		call->refused = 413;
 	else if (bytes > 0 && !grow_body(call, bytes < ANNOUNCED_BYTES_MAX ? bytes : ANNOUNCED_BYTES_MAX))
 		call->refused = 503;
-	return call;
+	return true;
 }
 
 /* Announces the request to its back end while the body still arrives, so that the GPU can be prepared. */
 static void announce_request(const struct hb_http_call *call, const char *method)
 {
-	if (call->model && strcmp(method, "POST") == 0)
+	if (call->model && strcmp(method, "POST") == 0 && !call->refused && !call->caller.low_only)
 		hb_dispatch_expect(call->http->config.dispatch, call->model, call->model_length);
 }
 
@@ -315,9 +284,10 @@ static enum MHD_Result handle_request(void *argument, struct MHD_Connection *con
 				      void **context)
 {
 	struct hb_http_call *call = *context;
-	if (!call) {
-		call = *context = new_call(argument, connection, url);
-		if (!call)
+	if (!call)
+		return MHD_NO; /* no memory: the library closes the connection */
+	if (!call->begun) {
+		if (!begin_call(call, url, method, version))
 			return MHD_NO;
 		announce_request(call, method);
 		/*
@@ -336,7 +306,10 @@ static enum MHD_Result handle_request(void *argument, struct MHD_Connection *con
 		return send_refusal(call);
 	if (call->finish)
 		return call->finish(call);
-	int status = expand_body(call);
+	enum MHD_Result result = MHD_NO;
+	int status = hb_http_expand_body(call, &result);
+	if (status == 0)
+		return result;
 	if (status != 200) {
 		call->refused = status;
 		return send_refusal(call);
@@ -350,57 +323,155 @@ static void end_request(void *argument, struct MHD_Connection *connection, void 
 	struct hb_http_call *call = *context;
 	if (!call)
 		return;
+	unlink_arriving(call);
 	if (call->infer)
 		hb_http_release_inference(call);
+	hb_http_release_load(call);
+	hb_http_uncount_wait(call);
+	free(call->inflate.out);
 	hb_http_timeout_start(call->timeout);
 	hb_memory_charge_end(&call->charge);
 	hb_http_body_free(call->body);
-	free(call->load_error);
 	free(call);
 	*context = NULL;
 }
 
 /* ---- the server ---- */
 
-static void note_connection(void *argument, struct MHD_Connection *connection, void **timeout,
+/* Returns NULL if the client has too many connections, or no memory is left. */
+static struct http_client *add_client(struct hb_kserve_http *http, int fd)
+{
+	struct http_client *client = calloc(1, sizeof(*client));
+	if (!client)
+		return NULL;
+	client->peer = hb_peer_limit_enter(http->peers, fd);
+	if (!client->peer) {
+		free(client);
+		return NULL;
+	}
+	client->timeout = hb_http_timeouts_add(http->timeouts, fd);
+	return client;
+}
+
+static void remove_client(struct hb_kserve_http *http, struct http_client *client)
+{
+	if (!client)
+		return;
+	hb_http_timeouts_remove(http->timeouts, client->timeout);
+	hb_peer_limit_leave(http->peers, client->peer);
+	hb_tls_end_http(&client->handshake);
+	free(client);
+}
+
+/* A Unix socket has no TLS, and its connections no session. */
+static void begin_tls(struct hb_kserve_http *http, struct http_client *client, struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+	struct hb_http_loop *loop = hb_http_loop_here();
+	if (info && info->tls_session && loop)
+		hb_tls_begin_http(http->config.tls, info->tls_session, &client->handshake,
+				  hb_http_loop_handshakes(loop));
+}
+
+static void note_connection(void *argument, struct MHD_Connection *connection, void **client,
 			    enum MHD_ConnectionNotificationCode what)
 {
 	struct hb_kserve_http *http = argument;
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-		hb_http_timeouts_remove(http->timeouts, *timeout);
+		remove_client(http, *client);
+		*client = NULL;
 		hb_http_loop_note_closed(hb_http_loop_here());
-	} else if (info)
-		*timeout = hb_http_timeouts_add(http->timeouts, info->connect_fd);
+	} else if (info) {
+		*client = add_client(http, info->connect_fd);
+		if (!*client)
+			shutdown(info->connect_fd, SHUT_RDWR); /* the library reads an end and closes the connection */
+		else if (http->config.tls)
+			begin_tls(http, *client, connection);
+	}
 }
 
 __attribute__((format(printf, 2, 0))) static void log_line(void *argument, const char *format, va_list arguments)
 {
 	char line[256];
+	if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+		hb_http_loop_note_starved();
+	refuse_bad_lengths();
 	int n = vsnprintf(line, sizeof(line), format, arguments);
 	while (n > 0 && (size_t)n < sizeof(line) && line[n - 1] == '\n')
 		line[--n] = '\0';
 	hb_log_info("http: %s", line);
 }
 
-static struct MHD_Daemon *start_daemon_at(void *argument, unsigned flags, int listening, uint32_t connections)
+static struct MHD_Daemon *start_daemon(struct hb_kserve_http *http, unsigned flags, int listening, uint32_t connections,
+				       struct MHD_OptionItem *more)
 {
-	struct hb_kserve_http *http = argument;
+	/* Version 0.9.75 would answer twice when it finds no Host; request_head.c checks more than it does. */
+	int is_strict = strcmp(MHD_get_version(), "0.9.75") != 0;
 	return MHD_start_daemon(flags | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle_request,
 				http, MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL, MHD_OPTION_LISTEN_SOCKET, listening,
 				MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 				(size_t)HEAD_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)http->config.idle_s,
 				MHD_OPTION_NOTIFY_COMPLETED, end_request, NULL, MHD_OPTION_NOTIFY_CONNECTION,
-				note_connection, http, MHD_OPTION_END);
+				note_connection, http, MHD_OPTION_URI_LOG_CALLBACK, new_call, http,
+				MHD_OPTION_STRICT_FOR_CLIENT, is_strict, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+}
+
+static struct MHD_Daemon *start_plain_daemon(void *http, unsigned flags, int listening, uint32_t connections)
+{
+	struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+	return start_daemon(http, flags, listening, connections, none);
+}
+
+static struct MHD_Daemon *start_tls_daemon(void *argument, unsigned flags, int listening, uint32_t connections)
+{
+	struct hb_kserve_http *http = argument;
+	const struct hb_tls *tls = http->config.tls;
+	const char *client_ca = hb_tls_client_ca_text(tls);
+	struct MHD_OptionItem options[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, (char *)hb_tls_cert_text(tls)},
+					   {MHD_OPTION_HTTPS_MEM_KEY, 0, (char *)hb_tls_key_text(tls)},
+					   {MHD_OPTION_HTTPS_PRIORITIES, 0, (char *)hb_tls_priorities()},
+					   {MHD_OPTION_END, 0, NULL},
+					   {MHD_OPTION_END, 0, NULL}};
+	if (client_ca)
+		options[3] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, (char *)client_ca};
+	/*
+	 * With MHD_USE_TURBO, version 0.9.75 does not watch the socket of a connection whose handshake has not begun: it
+	 * would never end, and the loop would run all the time.
+	 */
+	flags &= ~(unsigned)MHD_USE_TURBO;
+	return start_daemon(http, flags | MHD_USE_TLS, listening, connections, options);
+}
+
+/* The Unix socket has one thread and a quarter of the connections: other clients cannot take those from an operator. */
+static int start_unix_loops(struct hb_kserve_http *http, struct hb_error *error)
+{
+	struct hb_http_loops_config config = {
+		.address = {.ss_family = AF_UNIX},
+		.unix_listener = hb_unix_listener_fd(http->config.unix_listener),
+		.threads = 1,
+		.connections = http->config.connections / UNIX_SHARE + 1,
+		.start = start_plain_daemon,
+		.argument = http,
+	};
+	return hb_http_loops_new(&config, &http->unix_loops, error);
 }
 
 static int start_loops(struct hb_kserve_http *http, struct hb_error *error)
 {
+	uint32_t unix_connections = http->config.unix_listener ? http->config.connections / UNIX_SHARE + 1 : 0;
+	int result = http->config.unix_listener ? start_unix_loops(http, error) : 0;
+	if (result < 0 || http->config.address.ss_family == AF_UNSPEC)
+		return result;
+	if (http->config.tls && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+		return hb_error_set(error, -ENOTSUP, "http: libmicrohttpd of this machine was built without TLS");
 	struct hb_http_loops_config config = {
 		.address = http->config.address,
 		.threads = http->config.threads,
-		.connections = http->config.connections,
-		.start = start_daemon_at,
+		.unix_listener = -1,
+		.connections = http->config.connections > unix_connections ? http->config.connections - unix_connections
+									   : 1,
+		.start = http->config.tls ? start_tls_daemon : start_plain_daemon,
 		.argument = http,
 	};
 	return hb_http_loops_new(&config, &http->loops, error);
@@ -417,7 +488,9 @@ int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kse
 	atomic_init(&http->n_waiting, 1);
 	http->disconnects = hb_disconnect_watch_new(config->dispatch);
 	http->timeouts = hb_http_timeouts_new(config->idle_s);
-	int result = http->disconnects && http->timeouts
+	http->peers = hb_peer_limit_new("http", config->client_connections);
+	http->inflate = hb_inflate_thread_new();
+	int result = http->disconnects && http->timeouts && http->peers && http->inflate
 			     ? start_loops(http, error)
 			     : hb_error_set(error, -ENOMEM, "http: no memory or no thread is left");
 	if (result < 0) {
@@ -430,24 +503,28 @@ int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kse
 
 uint16_t hb_kserve_http_port(const struct hb_kserve_http *http)
 {
-	return hb_http_loops_port(http->loops);
+	return http->loops ? hb_http_loops_port(http->loops) : 0;
 }
 
 void hb_kserve_http_free(struct hb_kserve_http *http)
 {
 	if (!http)
 		return;
-	if (http->loops) {
+	if (http->loops || http->unix_loops) {
 		hb_http_loops_quiesce(http->loops);
+		hb_http_loops_quiesce(http->unix_loops);
 		hb_http_end_wait(http);
 		pthread_mutex_lock(&http->lock);
-		while (!http->over || http->n_loading)
+		while (!http->over)
 			pthread_cond_wait(&http->ended, &http->lock);
 		pthread_mutex_unlock(&http->lock);
 		hb_http_loops_free(http->loops);
+		hb_http_loops_free(http->unix_loops);
 	}
+	hb_inflate_thread_free(http->inflate);
 	hb_disconnect_watch_free(http->disconnects);
 	hb_http_timeouts_free(http->timeouts);
+	hb_peer_limit_free(http->peers);
 	pthread_mutex_destroy(&http->lock);
 	pthread_cond_destroy(&http->ended);
 	free(http);

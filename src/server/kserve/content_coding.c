@@ -118,6 +118,18 @@ int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size
 	return 0;
 }
 
+size_t hb_coding_expand_begin(enum hb_coding coding, const void *data, size_t bytes, void *begin, size_t size)
+{
+	z_stream stream = {.next_in = (unsigned char *)(uintptr_t)data, .next_out = begin};
+	stream.avail_out = (unsigned)size;
+	if (inflateInit2(&stream, coding == HB_CODING_GZIP ? GZIP_WINDOW : MAX_WBITS) != Z_OK)
+		return 0;
+	stream.avail_in = (unsigned)(bytes < FIRST_BYTES ? bytes : FIRST_BYTES);
+	inflate(&stream, Z_SYNC_FLUSH);
+	inflateEnd(&stream);
+	return size - stream.avail_out;
+}
+
 bool hb_coding_shrink(enum hb_coding coding, const void *data, size_t bytes, void **out, size_t *out_bytes)
 {
 	z_stream stream = {.next_in = (unsigned char *)(uintptr_t)data, .avail_in = (unsigned int)bytes};

@@ -26,6 +26,8 @@ const char *hb_coding_name(enum hb_coding coding);
  */
 int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size_t most,
 		     struct hb_memory_charge *charge, void **out, size_t *out_bytes);
+/* Decompresses the beginning, at most `size` bytes, in short time. Returns the number of bytes; 0 also without memory. */
+size_t hb_coding_expand_begin(enum hb_coding coding, const void *data, size_t bytes, void *begin, size_t size);
 /* Compresses into *out, from malloc. False: no memory, or the result would not be smaller. */
 bool hb_coding_shrink(enum hb_coding coding, const void *data, size_t bytes, void **out, size_t *out_bytes);
 

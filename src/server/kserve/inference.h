@@ -55,6 +55,9 @@ struct hb_inference {
 	int64_t deadline_ns; /* time after arrival by which the scheduler tries to answer; 0 = the model's, -1 = none */
 	int64_t timeout_ns;  /* time after arrival at which the request is answered with a time-out; 0 = never */
 
+	uint64_t caller; /* id of the caller (security/access.h): its shared memory may be used */
+	bool low_only;   /* the caller may not ask for high priority */
+
 	/* The outcome. */
 	enum hb_answer answer;
 	char reason[256]; /* text for the client if answer is not OK */

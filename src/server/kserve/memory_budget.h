@@ -23,6 +23,7 @@
 struct hb_memory_budget {
 	uint64_t limit_bytes;
 	_Atomic uint64_t used_bytes;
+	_Atomic uint64_t connection_bytes; /* part of used_bytes that connections hold, not requests */
 };
 
 struct hb_memory_charge {
@@ -44,6 +45,18 @@ static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_
 	}
 	charge->bytes += bytes;
 	return true;
+}
+
+/* Sets the charge of a connection. Cannot fail: what connections take is not refused, but leaves less for requests. */
+static inline void hb_memory_charge_connection(struct hb_memory_charge *charge, uint64_t bytes)
+{
+	struct hb_memory_budget *budget = charge->budget;
+	if (!budget || bytes == charge->bytes)
+		return;
+	/* The difference may be negative; unsigned addition wraps to the right sum. */
+	atomic_fetch_add_explicit(&budget->used_bytes, bytes - charge->bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&budget->connection_bytes, bytes - charge->bytes, memory_order_relaxed);
+	charge->bytes = bytes;
 }
 
 /* Returns whether a part of the reserve is in use. */

@@ -24,6 +24,7 @@
 
 /* Texts for a load that failed: the message (model, reason), and two reasons. */
 #define HB_LOAD_FAILED "failed to load '%s': %s"
+#define HB_LOAD_NO_SERVER "the server is going down"
 #define HB_LOAD_NO_NAME "a model cannot have this name"
 #define HB_LOAD_OVERRIDES "a load request cannot bring a configuration or files; they must be in the model's folder"
 

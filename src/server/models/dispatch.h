@@ -38,7 +38,8 @@ enum hb_served_model_state {
 	HB_SERVED_MODEL_LOADING,
 	HB_SERVED_MODEL_READY,
 	HB_SERVED_MODEL_FAILED,
-	HB_SERVED_MODEL_UNLOADING, /* takes no new request; its running batches may still end */
+	HB_SERVED_MODEL_RESTARTING, /* its worker ended several times in a row; another one is not ready yet */
+	HB_SERVED_MODEL_UNLOADING,  /* takes no new request; its running batches may still end */
 };
 
 struct hb_duration {
@@ -55,6 +56,7 @@ struct hb_served_model_stats {
 	uint64_t answers[HB_SCHEDULER_PRIORITIES][HB_ANSWERS];
 	uint64_t late[HB_SCHEDULER_PRIORITIES]; /* answered with results, but after the deadline */
 	uint64_t pending;                       /* requests that wait or run */
+	uint64_t restarts;                      /* workers that were started because the one before had ended */
 };
 
 struct hb_served_model {
@@ -66,7 +68,7 @@ struct hb_served_model {
 	/* The next three fields are valid in state UNLOADING. */
 	int64_t close_ns;      /* running batches are answered and the model closed at this time */
 	bool drained;          /* all batches have ended */
-	bool reloads;          /* a thread waits to load the model again and will close this object */
+	bool reloads;          /* the loading thread will load the model again and close this object */
 	uint64_t closed_order; /* order in which models were closed or failed to open; the first is forgotten first */
 	struct hb_served_model_stats stats;
 	struct hb_hist *latency[HB_SCHEDULER_PRIORITIES]; /* latency of requests with results; NULL before the first */
@@ -83,11 +85,7 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns);
 /* Frees the dispatcher, after hb_dispatch_end() and after the HTTP and gRPC servers were freed. */
 void hb_dispatch_free(struct hb_dispatch *dispatch);
 
-/*
- * Loads or unloads a model. Returns 0, or negative errno with *error. Loading a loaded model reads its model.yaml
- * again; if that is valid, it waits until the running batches have ended, at most drain_ns. Unloading does not wait.
- */
-int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
+/* Unloads a model; does not wait. Returns 0, or negative errno with *error. dispatch_load.h loads models. */
 int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
 
 /*

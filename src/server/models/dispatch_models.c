@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The models of the dispatcher: loading, states and counts (unloading is in
- * dispatch_unload.c). A model that is loaded again is a new object; the old one
+ * The models of the dispatcher: opening, states and counts. dispatch_load.c has the
+ * requests to load models, dispatch_unload.c unloads them. A model that is loaded again is a new object; the old one
  * is freed when its last request has ended.
  */
 #include "server/models/dispatch_priv.h"
@@ -19,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOAD_WAIT_S 120
 /* Time that killed workers have to end when the server ends. */
 #define WORKERS_WAIT_NS (5 * HB_NS_PER_S)
 
@@ -217,16 +216,25 @@ void hb_dispatch_list_pollable(struct hb_dispatch *dispatch)
 	atomic_store(&dispatch->expects, expects);
 }
 
+static bool has_changed(const struct hb_served_model *model, const struct hb_backend *backend)
+{
+	return model->state != (enum hb_served_model_state) * backend->state ||
+	       (model->state == HB_SERVED_MODEL_RESTARTING && strcmp(model->why, backend->why_failed) != 0);
+}
+
 void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 {
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
 		struct hb_served_model *model = dispatch->models[i];
 		const struct hb_backend *backend = &dispatch->backends[model->number];
+		if (backend->ops && backend->restarts)
+			model->stats.restarts = *backend->restarts;
 		if (!backend->ops || !backend->state || model->state == HB_SERVED_MODEL_UNLOADING ||
-		    model->state == (enum hb_served_model_state) * backend->state)
+		    !has_changed(model, backend))
 			continue;
 		model->state = (enum hb_served_model_state) * backend->state;
-		snprintf(model->why, sizeof(model->why), "%s", backend->why_failed ? backend->why_failed : "");
+		snprintf(model->why, sizeof(model->why), "%s",
+			 model->state == HB_SERVED_MODEL_READY || !backend->why_failed ? "" : backend->why_failed);
 		pthread_cond_broadcast(&dispatch->state_changed);
 	}
 }
@@ -376,25 +384,19 @@ static int open_model(struct hb_dispatch *dispatch, struct hb_served_model *mode
 	return 0;
 }
 
-/* Loads a model. May leave the lock to wait until the batches of the loaded one have ended. */
-static int load_model(struct hb_dispatch *dispatch, const char *name, const struct timespec *until,
-		      struct hb_error *error)
+int hb_dispatch_open_model(struct hb_dispatch *dispatch, struct hb_served_model *model, struct hb_error *error)
 {
-	struct hb_served_model *model = calloc(1, sizeof(*model));
-	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
-	if (result == 0)
-		result = hb_dispatch_await_unloaded(dispatch, name, until, error);
-	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SCHEDULER_MODELS_MAX &&
-	    !forget_oldest(dispatch))
-		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models are loaded", name,
-				      HB_SCHEDULER_MODELS_MAX);
-	if (result < 0) {
+	const char *name = model->config.name;
+	if (!hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SCHEDULER_MODELS_MAX &&
+	    !forget_oldest(dispatch)) {
+		int code = hb_error_set(error, -ENOSPC, "model %s: more than %d models are loaded", name,
+					HB_SCHEDULER_MODELS_MAX);
 		free(model);
-		return result;
+		return code;
 	}
 	model->number = HB_SERVED_MODEL_NO_NUMBER;
 	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
-	result = open_model(dispatch, model, error);
+	int result = open_model(dispatch, model, error);
 	if (result < 0) {
 		model->state = HB_SERVED_MODEL_FAILED;
 		hb_served_model_note_closed(dispatch, model);
@@ -405,41 +407,29 @@ static int load_model(struct hb_dispatch *dispatch, const char *name, const stru
 	return result;
 }
 
-int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
+/* ---- the dispatcher ---- */
+
+static int load_at_start(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
 {
-	struct timespec until;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += LOAD_WAIT_S;
-	pthread_mutex_lock(&dispatch->lock);
-	int result = dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name)
-				      : load_model(dispatch, name, &until, error);
-	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
-	while (result == 0 && model && model->state == HB_SERVED_MODEL_LOADING) {
-		result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);
-		model = hb_dispatch_find(dispatch, name);
-	}
-	if (result == -ETIMEDOUT)
-		hb_error_set(error, result, "model %s: still loading after %d s", name, LOAD_WAIT_S);
-	if (result == 0 && (!model || model->state != HB_SERVED_MODEL_READY))
-		result = hb_error_set(error, -EIO, "model %s: %s", name, model ? model->why : "unloaded meanwhile");
-	pthread_mutex_unlock(&dispatch->lock);
+	struct hb_served_model *model = calloc(1, sizeof(*model));
+	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
+	if (result == 0)
+		return hb_dispatch_open_model(dispatch, model, error);
+	free(model);
 	return result;
 }
-
-/* ---- the dispatcher ---- */
 
 static int load_folder(struct hb_dispatch *dispatch, struct hb_error *error)
 {
 	DIR *folder = opendir(dispatch->models_folder);
 	const struct dirent *entry;
-	const struct timespec now = {0};
 	if (!folder)
 		return hb_error_set(error, -errno, "%s: %s", dispatch->models_folder, strerror(errno));
 	while ((entry = readdir(folder))) {
 		struct hb_error why = {.text = ""};
 		if (entry->d_name[0] == '.' || !hb_served_model_name_fits(entry->d_name))
 			continue;
-		if (load_model(dispatch, entry->d_name, &now, &why) < 0)
+		if (load_at_start(dispatch, entry->d_name, &why) < 0)
 			hb_log_error("model %s is not served: %s", entry->d_name, why.text);
 	}
 	closedir(folder);
@@ -504,6 +494,9 @@ int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch 
 	if (result == 0) {
 		result = -pthread_create(&dispatch->thread, NULL, hb_dispatch_run, dispatch);
 		dispatch->runs = result == 0;
+		if (result == 0)
+			result = -pthread_create(&dispatch->loading, NULL, hb_dispatch_run_loads, dispatch);
+		dispatch->runs_loads = result == 0;
 		if (result < 0)
 			hb_error_set(error, result, "thread: %s", strerror(-result));
 	}
@@ -515,15 +508,17 @@ int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch 
 	return 0;
 }
 
-static void stop_thread(struct hb_dispatch *dispatch)
+static void stop_threads(struct hb_dispatch *dispatch)
 {
-	if (!dispatch->runs)
-		return;
 	pthread_mutex_lock(&dispatch->lock);
-	dispatch->stopping = true;
+	dispatch->stopping = dispatch->ending = true;
 	hb_dispatch_wake(dispatch);
+	pthread_cond_broadcast(&dispatch->state_changed);
 	pthread_mutex_unlock(&dispatch->lock);
-	pthread_join(dispatch->thread, NULL);
+	if (dispatch->runs_loads)
+		pthread_join(dispatch->loading, NULL);
+	if (dispatch->runs)
+		pthread_join(dispatch->thread, NULL);
 }
 
 static uint64_t count_pending(const struct hb_dispatch *dispatch)
@@ -540,6 +535,7 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns)
 	const struct timespec nap = {.tv_nsec = 5000000};
 	pthread_mutex_lock(&dispatch->lock);
 	dispatch->ending = true;
+	pthread_cond_broadcast(&dispatch->state_changed); /* the loading thread ends the requests to load a model */
 	while (count_pending(dispatch) && hb_clock_now_ns() < until_ns) {
 		pthread_mutex_unlock(&dispatch->lock);
 		nanosleep(&nap, NULL);
@@ -555,7 +551,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 {
 	if (!dispatch)
 		return;
-	stop_thread(dispatch);
+	stop_threads(dispatch);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		hb_served_model_close(dispatch, dispatch->models[i]);
 	hb_dispatch_report_ended(hb_dispatch_take_ended(dispatch), NULL);

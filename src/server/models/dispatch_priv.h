@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Internal state of the dispatcher, for dispatch*.c only. dispatch.c runs
- * requests, dispatch_models.c loads models and counts, dispatch_unload.c unloads.
+ * requests, dispatch_models.c opens models and counts, dispatch_load.c has the
+ * requests to load them, dispatch_unload.c unloads.
  */
 #ifndef HB_SERVER_DISPATCH_PRIV_H
 #define HB_SERVER_DISPATCH_PRIV_H
@@ -24,14 +25,15 @@ struct hb_slot_times {
 struct hb_dispatch {
 	pthread_mutex_t lock;
 	pthread_cond_t state_changed;
-	pthread_t thread;
-	bool runs, stopping; /* the thread was created; the thread must end */
-	bool ending;         /* accepts no new request */
-	int epoll, doorbell; /* doorbell: eventfd that wakes the thread */
-	int64_t next_ns;     /* when hb_dispatch_advance() must be called next */
-	int64_t drain_ns;    /* hb_dispatch_config.drain_ns */
-	uint32_t n_draining; /* models in state UNLOADING */
-	int64_t armed_ns;    /* when the thread's timer expires; INT64_MIN = it is awake or being woken */
+	pthread_t thread, loading; /* runs requests; loads models */
+	bool runs, runs_loads;     /* these threads were created */
+	bool stopping;             /* both must end */
+	bool ending;               /* accepts no new request */
+	int epoll, doorbell;       /* doorbell: eventfd that wakes the thread */
+	int64_t next_ns;           /* when hb_dispatch_advance() must be called next */
+	int64_t drain_ns;          /* hb_dispatch_config.drain_ns */
+	uint32_t n_draining;       /* models in state UNLOADING */
+	int64_t armed_ns;          /* when the thread's timer expires; INT64_MIN = it is awake or being woken */
 	char models_folder[1024];
 	struct hb_scheduler *scheduler;
 	struct hb_journal *journal; /* NULL = none */
@@ -47,7 +49,10 @@ struct hb_dispatch {
 		backends[HB_SCHEDULER_MODELS_MAX + 1]; /* indexed by the scheduler's number; ops NULL = not loaded */
 	struct hb_slot_times slots[HB_SCHEDULER_FLIGHTS_MAX];
 	struct hb_backend_shared shared;
-	atomic_bool expects; /* at least one back end has the function expect() */
+	atomic_bool expects;   /* at least one back end has the function expect() */
+	struct hb_load *loads; /* requests to load a model, in the order of their arrival */
+	uint32_t n_loads;
+	uint64_t load_serial, load_changes; /* counts load requests; counts changes of them by other threads */
 	uint32_t n_pollable;
 	const struct hb_backend *pollable[HB_SCHEDULER_MODELS_MAX]; /* the loaded elements of backends[] */
 };
@@ -78,11 +83,15 @@ bool hb_dispatch_close_drained(struct hb_dispatch *dispatch, int64_t now_ns);
 /* Returns the earliest close_ns; INT64_MAX = none. */
 int64_t hb_dispatch_next_close_ns(const struct hb_dispatch *dispatch);
 /*
- * Unloads the model of that name, if it is loaded, and waits until it is closed; leaves the lock while it waits. `until` is
- * CLOCK_MONOTONIC. Returns 0; -ETIMEDOUT, -ESHUTDOWN, with *error.
+ * Begins to unload the model of that name, if it is loaded. Returns whether it is closed. Call it again when the state of a
+ * model has changed. `reloads`: the caller will do so; otherwise the dispatcher's thread closes the model.
  */
-int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, const struct timespec *until,
-			       struct hb_error *error);
+bool hb_dispatch_try_unloaded(struct hb_dispatch *dispatch, const char *name, bool reloads);
+/*
+ * Opens a model whose configuration was read, and lists it. Takes *model, also if that fails. Returns 0, or negative errno
+ * with *error. The model may become ready later.
+ */
+int hb_dispatch_open_model(struct hb_dispatch *dispatch, struct hb_served_model *model, struct hb_error *error);
 /* Removes one user. A model that is not listed any more is freed with its last user. */
 void hb_served_model_drop(struct hb_dispatch *dispatch, struct hb_served_model *model);
 /* Returns the list of answered requests and empties it. */
@@ -94,7 +103,8 @@ void hb_served_model_note_batch(struct hb_served_model *model, const struct hb_s
 
 /* Without the lock: calls done() of each request of the list, except `self`. Returns whether `self` was in the list. */
 bool hb_dispatch_report_ended(struct hb_inference *ended, const struct hb_inference *self);
-/* Without the lock: the dispatcher's thread. */
+/* Without the lock: the dispatcher's threads. */
 void *hb_dispatch_run(void *dispatch);
+void *hb_dispatch_run_loads(void *dispatch);
 
 #endif

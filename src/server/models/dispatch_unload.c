@@ -3,7 +3,7 @@
  * Unloading models. A model that is unloaded or loaded again accepts no new
  * request, and its queued requests are answered. Its running batches may end
  * within drain_ns. Then the model is closed, by the dispatcher's thread or by the
- * thread that waits to load it again.
+ * loading thread.
  */
 #include "server/models/dispatch_priv.h"
 
@@ -106,23 +106,17 @@ int64_t hb_dispatch_next_close_ns(const struct hb_dispatch *dispatch)
 	return next_ns;
 }
 
-int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, const struct timespec *until,
-			       struct hb_error *error)
+bool hb_dispatch_try_unloaded(struct hb_dispatch *dispatch, const char *name, bool reloads)
 {
-	int result = 0;
-	struct hb_served_model *model;
-	/* Each iteration may find a different model: another thread may load one while the lock is not held. */
-	while ((model = hb_dispatch_find(dispatch, name)) && model->state != HB_SERVED_MODEL_UNLOADED) {
-		begin_unloading(dispatch, model);
-		model->reloads = result == 0;
-		if (model->drained)
-			hb_served_model_close(dispatch, model);
-		else if (result == 0)
-			result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, until);
-		else
-			return hb_error_set(error, result, "model %s: batches of the loaded model still run", name);
-	}
-	return dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name) : 0;
+	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
+	if (!model || model->state == HB_SERVED_MODEL_UNLOADED)
+		return true;
+	begin_unloading(dispatch, model);
+	model->reloads = reloads;
+	if (!model->drained)
+		return false;
+	hb_served_model_close(dispatch, model);
+	return true;
 }
 
 /* ---- for HTTP and gRPC ---- */

@@ -93,8 +93,21 @@ static enum hb_answer check_names(struct hb_inference *infer, const struct hb_mo
 	return HB_ANSWER_OK;
 }
 
+/* A caller that may use low priority only gets it without asking, also for a model of high priority. */
+static enum hb_answer check_priority(struct hb_inference *infer)
+{
+	if (infer->low_only && infer->priority == HB_SCHEDULER_HIGH)
+		return hb_inference_fail(infer, HB_ANSWER_FORBIDDEN,
+					 "the token of this request allows low priority only");
+	if (infer->low_only)
+		infer->priority = HB_SCHEDULER_LOW;
+	return HB_ANSWER_OK;
+}
+
 enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_model_config *model)
 {
+	if (check_priority(infer) != HB_ANSWER_OK)
+		return infer->answer;
 	infer->items = 0;
 	infer->open_bytes = 0;
 	for (uint32_t i = 0; i < infer->n_inputs; i++)

@@ -9,19 +9,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct hb_journal {
 	FILE *file;
 };
 
+/* The journal of the run before, which may have crashed, stays as PATH.old. A pipe or a device is left alone. */
+static int keep_old(const char *path, struct hb_error *error)
+{
+	char *old;
+	struct stat status;
+	if (stat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
+		return 0;
+	if (asprintf(&old, "%s.old", path) < 0)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	int result = rename(path, old) == 0 ? 0
+					    : hb_error_set(error, -errno, "--journal %s: cannot rename it to %s: %s",
+							   path, old, strerror(errno));
+	free(old);
+	return result;
+}
+
 int hb_journal_new(const char *path, struct hb_journal **out, struct hb_error *error)
 {
+	int result = keep_old(path, error);
+	if (result < 0)
+		return result;
 	struct hb_journal *journal = calloc(1, sizeof(*journal));
 	if (!journal)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	journal->file = fopen(path, "we");
 	if (!journal->file) {
-		int result = hb_error_set(error, -errno, "--journal %s: %s", path, strerror(errno));
+		result = hb_error_set(error, -errno, "--journal %s: %s", path, strerror(errno));
 		free(journal);
 		return result;
 	}

@@ -21,7 +21,7 @@
 
 struct hb_journal;
 
-/* Creates or overwrites the file. Returns 0, or negative errno with *error. */
+/* Creates the file; a journal that is there is renamed to PATH.old. Returns 0, or negative errno with *error. */
 int hb_journal_new(const char *path, struct hb_journal **out, struct hb_error *error);
 /* Closes the file. Logs an error when a line could not be written. */
 void hb_journal_free(struct hb_journal *journal);

@@ -26,7 +26,7 @@ const char *hb_model_info_state(const struct hb_served_model *model)
 	static const char *const names[] = {
 		[HB_SERVED_MODEL_UNLOADED] = "UNAVAILABLE", [HB_SERVED_MODEL_LOADING] = "LOADING",
 		[HB_SERVED_MODEL_READY] = "READY",          [HB_SERVED_MODEL_FAILED] = "UNAVAILABLE",
-		[HB_SERVED_MODEL_UNLOADING] = "UNLOADING",
+		[HB_SERVED_MODEL_UNLOADING] = "UNLOADING",  [HB_SERVED_MODEL_RESTARTING] = "UNAVAILABLE",
 	};
 	return names[model->state];
 }

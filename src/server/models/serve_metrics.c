@@ -3,6 +3,7 @@
 #include "server/models/serve_metrics.h"
 
 #include "base/prom_text.h"
+#include "server/models/dispatch_load.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,14 @@ static void write_latency(void *argument, struct hb_served_model *model)
 	}
 }
 
+static void write_ready(void *argument, struct hb_served_model *model)
+{
+	const struct metrics_page *page = argument;
+	char labels[LABELS_MAX];
+	label_model(model, labels);
+	hb_prom_count(page->out, page->family, labels, model->state == HB_SERVED_MODEL_READY);
+}
+
 static void write_predictions(void *argument, const struct hb_scheduler *scheduler)
 {
 	const struct metrics_page *page = argument;
@@ -179,6 +188,7 @@ static void write_families(struct hb_dispatch *dispatch, struct metrics_page *pa
 		void (*write)(void *argument, struct hb_served_model *model);
 		const char *help;
 	} families[] = {
+		{"hb_serve_model_ready", HB_PROM_GAUGE, write_ready, "1 if the model is ready, else 0"},
 		{"nv_inference_request_failure", HB_PROM_COUNTER, write_failures,
 		 "Number of failed inference requests, by reason"},
 		{"hb_serve_requests_total", HB_PROM_COUNTER, write_outcomes,
@@ -198,13 +208,18 @@ static void write_families(struct hb_dispatch *dispatch, struct metrics_page *pa
 static void write_memory(FILE *out, const struct hb_memory_budget *memory)
 {
 	hb_prom_family(out, "hb_serve_request_memory_bytes", HB_PROM_GAUGE, "Memory used by requests");
-	hb_prom_count(out, "hb_serve_request_memory_bytes", "", atomic_load(&memory->used_bytes));
+	uint64_t connections = atomic_load(&memory->connection_bytes), used = atomic_load(&memory->used_bytes);
+	hb_prom_count(out, "hb_serve_request_memory_bytes", "", used > connections ? used - connections : 0);
+	hb_prom_family(out, "hb_serve_connection_memory_bytes", HB_PROM_GAUGE,
+		       "Memory used by gRPC connections; a part of the limit of the memory used by requests");
+	hb_prom_count(out, "hb_serve_connection_memory_bytes", "", connections);
 	hb_prom_family(out, "hb_serve_request_memory_limit_bytes", HB_PROM_GAUGE,
 		       "Limit of the memory used by requests (--memory)");
 	hb_prom_count(out, "hb_serve_request_memory_limit_bytes", "", memory->limit_bytes);
 }
 
-char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budget *memory, size_t *bytes)
+char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budget *memory,
+		       const struct hb_access *access, const struct hb_tls *tls, size_t *bytes)
 {
 	char *text = NULL;
 	struct metrics_page page = {.out = open_memstream(&text, bytes)};
@@ -218,8 +233,13 @@ char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budg
 	write_families(dispatch, &page);
 	hb_dispatch_inspect(dispatch, write_predictions, &page);
 	hb_dispatch_inspect(dispatch, write_queues, &page);
+	hb_prom_family(page.out, "hb_serve_waiting_loads", HB_PROM_GAUGE, "Requests to load a model that wait");
+	hb_prom_count(page.out, "hb_serve_waiting_loads", "", hb_dispatch_waiting_loads(dispatch));
 	if (memory)
 		write_memory(page.out, memory);
+	hb_access_write_metrics(access, page.out);
+	if (tls)
+		hb_tls_write_metrics(tls, page.out);
 	if (fclose(page.out) != 0) {
 		free(text);
 		return NULL;

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Serves the requests that clients send; see server_requests.h. */
+#include "daemon/server_requests.h"
+
+#include "base/clock.h"
+#include "base/fault_point.h"
+#include "daemon/gpu_processes.h"
+#include "daemon/mps_faults.h"
+#include "daemon/page_memory.h"
+#include "daemon/recorder.h"
+#include "daemon/registration.h"
+#include "daemon/status_answers.h"
+#include "daemon/supervision.h"
+#include "daemon/tenancy.h"
+#include "daemon/tenant_requests.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int serve_hello(struct hb_connection *connection)
+{
+	struct hb_server *server = connection->server;
+	const struct hb_msg_hello hello = server->message.as_HELLO;
+	char text[160];
+	if (hello.version_min > HB_PROTOCOL_VERSION || hello.version_max < HB_PROTOCOL_VERSION) {
+		snprintf(text, sizeof text,
+			 "this daemon uses protocol version %d, the client %u to %u: update the older one",
+			 HB_PROTOCOL_VERSION, hello.version_min, hello.version_max);
+		return hb_connection_error(connection, -EPROTONOSUPPORT, text);
+	}
+	connection->greeted = true;
+	connection->features = hello.features;
+	HB_FAULT(daemon_greeted);
+	hb_msg_init(&server->message, HB_MSG_WELCOME);
+	server->message.as_WELCOME.version = HB_PROTOCOL_VERSION;
+	server->message.as_WELCOME.daemon_pid = (uint32_t)getpid();
+	server->message.as_WELCOME.page_version = HB_PAGE_VERSION;
+	server->message.as_WELCOME.features = HB_PROTOCOL_ALL_FEATURES;
+	return hb_connection_answer(connection, NULL, 0);
+}
+
+static int serve_register(struct hb_connection *connection, const struct hb_wire_fds *fds)
+{
+	struct hb_server *server = connection->server;
+	struct hb_grant grant;
+	struct hb_error error = {""};
+	size_t length;
+	HB_FAULT(daemon_register_read);
+	/* A copy: the registration may start the MPS server, and answers to other clients use the same buffer. */
+	const struct hb_msg_register request = server->message.as_REGISTER;
+	const char *command = hb_msg_text(&server->message, &length);
+	struct hb_peer peer = connection->peer;
+	int result = hb_peer_open(connection->fd, &peer);
+	if (result < 0)
+		hb_error_set(&error, result, "cannot watch process %d, which connected: %s", (int)peer.pid,
+			     strerror(-result));
+	else if (fds->n && !hb_page_is_sealed(fds->fd[0]))
+		result = hb_error_set(&error, -EPROTO, "the descriptor is not a page of a tenant");
+	else
+		result = hb_register(server->daemon, &peer, &request, command, length, fds->n ? fds->fd[0] : -1, &grant,
+				     &error);
+	hb_peer_close(&peer);
+	if (result < 0)
+		return hb_connection_error(connection, result, error.text);
+	HB_FAULT(daemon_registered);
+	if (grant.wait) {
+		connection->waits_for_mps = grant.tenancy->number;
+		return 0;
+	}
+	result = hb_connection_registered(connection, grant.tenancy, grant.slot);
+	HB_FAULT(daemon_answered);
+	return result;
+}
+
+int hb_request_answer_bye(struct hb_connection *connection, uint32_t tenant)
+{
+	char text[512];
+	hb_mps_faults_text(connection->server->daemon->faults, tenant, text, sizeof text);
+	return hb_connection_done_text(connection, text);
+}
+
+static int serve_bye(struct hb_connection *connection)
+{
+	struct hb_daemon *daemon = connection->server->daemon;
+	const struct hb_msg_bye bye = connection->server->message.as_BYE;
+	if (hb_supervision_leave(daemon->supervision, bye.token, connection->peer.pid))
+		return hb_connection_done(connection);
+	struct hb_tenancy *tenancy = hb_tenancy_find(daemon, bye.token);
+	bool supervisor = tenancy && tenancy->flags & HB_REGISTER_SUPERVISED && tenancy->leader.watch &&
+			  tenancy->leader.pid == connection->peer.pid;
+	uint32_t number = supervisor ? tenancy->number : 0;
+	bool undecided = supervisor && hb_mps_faults_wait(tenancy);
+	if (!tenancy || hb_tenancy_leave(tenancy, connection->peer.pid) < 0)
+		return hb_connection_error(connection, -ESRCH,
+					   "this process does not belong to the tenant with that token");
+	hb_daemon_wake(daemon);
+	if (undecided) {
+		connection->waits_for_fault = number;
+		return 0;
+	}
+	return number ? hb_request_answer_bye(connection, number) : hb_connection_done(connection);
+}
+
+/* A signal is about to be sent to the tenant; see struct hb_msg_terminate. */
+static int serve_terminate(struct hb_connection *connection)
+{
+	const struct hb_msg_terminate request = connection->server->message.as_TERMINATE;
+	struct hb_tenancy *tenancy = hb_tenancy_find(connection->server->daemon, request.token);
+	if (!tenancy)
+		return hb_connection_error(connection, -ESRCH, "no tenant has that token");
+	if (connection->peer.uid != tenancy->peer.uid && connection->peer.uid != 0)
+		return hb_connection_error(connection, -EPERM, "only the tenant's user and root may end its work");
+	connection->waits_for_termination = hb_supervision_terminate(tenancy, (int)request.signal);
+	return connection->waits_for_termination ? 0 : hb_connection_done(connection);
+}
+
+static int serve_memory(struct hb_connection *connection)
+{
+	struct hb_error error = {""};
+	int result = hb_tenant_asks_memory(connection->server->daemon, &connection->peer,
+					   &connection->server->message.as_MEMORY, &error);
+	return result < 0 ? hb_connection_error(connection, result, error.text) : hb_connection_done(connection);
+}
+
+static int serve_board(struct hb_connection *connection, const struct hb_wire_fds *fds)
+{
+	struct hb_error error = {""};
+	int result = hb_tenant_gives_board(connection->server->daemon, &connection->peer,
+					   &connection->server->message.as_BOARD, fds->fd[0], &error);
+	return result < 0 ? hb_connection_error(connection, result, error.text) : hb_connection_done(connection);
+}
+
+static int serve_fetch_board(struct hb_connection *connection)
+{
+	union hb_msg *message = &connection->server->message;
+	struct hb_error error = {""};
+	int fd = hb_tenant_fetches_board(connection->server->daemon, &connection->peer, &message->as_FETCH_BOARD,
+					 &error);
+	if (fd < 0)
+		return hb_connection_error(connection, fd, error.text);
+	hb_msg_init(message, HB_MSG_FETCHED_BOARD);
+	return hb_connection_answer(connection, &fd, 1);
+}
+
+static bool may_change(const struct hb_connection *connection, const struct hb_tenancy *tenancy)
+{
+	uid_t uid = connection->peer.uid;
+	return uid == 0 || uid == geteuid() || uid == tenancy->peer.uid;
+}
+
+static int serve_set(struct hb_connection *connection)
+{
+	struct hb_daemon *daemon = connection->server->daemon;
+	const struct hb_msg_set change = connection->server->message.as_SET;
+	struct hb_tenancy *tenancy = hb_tenancy_numbered(daemon, change.tenant);
+	struct hb_error error = {""};
+	char reduced[160];
+	if (!tenancy || hb_tenancy_is_server(tenancy)) {
+		hb_error_set(&error, -ESRCH, "no tenant has the id %u", change.tenant);
+		return hb_connection_error(connection, -ESRCH, error.text);
+	}
+	if (!may_change(connection, tenancy))
+		return hb_connection_error(connection, -EPERM, "only the tenant's user and root may change it");
+	struct hb_rights wanted = tenancy->rights;
+	if (change.fields & HB_SET_PRIORITY)
+		wanted.priority = (enum hb_page_priority)change.priority;
+	if (change.fields & HB_SET_SLO)
+		wanted.slo_ns = change.slo_ns;
+	if (change.fields & HB_SET_MEMORY)
+		wanted.memory_bytes = change.memory_bytes;
+	/* The rules for the tenant's own user apply to everyone who changes it, except root. */
+	struct hb_rights granted = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &wanted,
+					    reduced);
+	if (reduced[0] && connection->peer.uid != 0)
+		return hb_connection_error(connection, -EPERM, reduced);
+	int result = hb_tenancy_set(tenancy, &change, connection->peer.uid == 0 ? &wanted : &granted, &error);
+	HB_FAULT(daemon_set);
+	hb_daemon_wake(daemon);
+	return result < 0 ? hb_connection_error(connection, result, error.text) : hb_connection_done(connection);
+}
+
+static int serve_status(struct hb_connection *connection)
+{
+	hb_status_answers_ask(connection);
+	return 0;
+}
+
+static int stop_recording(struct hb_connection *connection)
+{
+	int code;
+	char *text = hb_recorder_stop(connection->server->daemon, &code);
+	connection->text = hb_shared_text_new(text, text ? strlen(text) : 0);
+	if (!connection->text)
+		return hb_connection_error(connection, code,
+					   code == -ENOENT ? "no recording is running" : "out of memory");
+	connection->text_sent = 0;
+	return hb_connection_text(connection);
+}
+
+/* A recording shows what all tenants do, so only root and the user of the daemon may record. */
+static int serve_record(struct hb_connection *connection)
+{
+	const struct hb_msg_record request = connection->server->message.as_RECORD;
+	uid_t uid = connection->peer.uid;
+	if (uid != 0 && uid != geteuid())
+		return hb_connection_error(
+			connection, -EPERM,
+			"only root and the daemon's own user may record: run the command as one of them");
+	if (request.action == HB_RECORD_STOP)
+		return stop_recording(connection);
+	int result = hb_recorder_start(connection->server->daemon, (int64_t)request.seconds * HB_NS_PER_S);
+	if (result < 0)
+		return hb_connection_error(connection, result,
+					   result == -EBUSY ? "another recording is running" : "out of memory");
+	return hb_connection_done(connection);
+}
+
+int hb_request_serve(struct hb_connection *connection, const struct hb_wire_fds *fds)
+{
+	unsigned kind = connection->server->message.header.kind;
+	if (kind != HB_MSG_HELLO && !connection->greeted)
+		return -EPROTO;
+	switch (kind) {
+	case HB_MSG_HELLO:
+		return serve_hello(connection);
+	case HB_MSG_REGISTER:
+		return serve_register(connection, fds);
+	case HB_MSG_BYE:
+		return serve_bye(connection);
+	case HB_MSG_TERMINATE:
+		return serve_terminate(connection);
+	case HB_MSG_SET:
+		return serve_set(connection);
+	case HB_MSG_STATUS:
+		return serve_status(connection);
+	case HB_MSG_BOARD:
+		return serve_board(connection, fds);
+	case HB_MSG_FETCH_BOARD:
+		return serve_fetch_board(connection);
+	case HB_MSG_MEMORY:
+		return serve_memory(connection);
+	case HB_MSG_RECORD:
+		return serve_record(connection);
+	default:
+		return -EPROTO;
+	}
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See supervision.h. */
+#include "daemon/supervision.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/signal_action.h"
+#include "daemon/command.h"
+#include "daemon/end_processes.h"
+#include "daemon/mps_server.h"
+#include "daemon/process.h"
+#include "daemon/socket_server.h"
+#include "daemon/tenancy.h"
+#include "protocol/daemon_client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LIMIT_NS (HB_TERMINATE_LIMIT_MS * HB_NS_PER_MS)
+#define AT_ONCE 8 /* commands to the control program, each a process */
+/* A supervisor says BYE and ends. The daemon may notice the end first; then the message is in the socket already. */
+#define BYE_NS (200 * HB_NS_PER_MS)
+#define END_LIMIT_MS 5000
+
+/* A process of a tenant. */
+struct tenant_process {
+	pid_t pid;
+	uint64_t start_ticks;
+};
+
+struct supervised_end;
+
+/* Several clients of the MPS server whose work is being ended. */
+struct hb_termination {
+	struct hb_termination *next;
+	struct hb_supervision *supervision;
+	uint64_t number;
+	int64_t since_ns;
+	struct supervised_end *end; /* for whom; NULL = for a connection */
+	bool reported;
+	unsigned n, begun, running;
+	struct tenant_process clients[HB_PAGE_PROCESSES];
+};
+
+/* A tenant whose supervisor was killed. */
+struct supervised_end {
+	struct supervised_end *next;
+	struct hb_supervision *supervision;
+	unsigned char token[HB_TOKEN_BYTES];
+	uid_t uid;
+	uint32_t tenant;
+	pid_t leader;
+	int64_t due_ns;
+	bool begun;
+	unsigned n, n_clients, killed;
+	struct tenant_process members[HB_PAGE_PROCESSES];
+	char input[64]; /* of the command that ends the other processes */
+};
+
+struct hb_supervision {
+	struct hb_daemon *daemon;
+	struct hb_termination *terminations;
+	struct supervised_end *ends;
+	uint64_t last_number;
+	bool closing;
+	unsigned running; /* commands whose callback comes */
+};
+
+static void free_when_idle(struct hb_supervision *supervision)
+{
+	if (!supervision->closing || supervision->running)
+		return;
+	while (supervision->terminations) {
+		struct hb_termination *first = supervision->terminations;
+		supervision->terminations = first->next;
+		free(first);
+	}
+	while (supervision->ends) {
+		struct supervised_end *first = supervision->ends;
+		supervision->ends = first->next;
+		free(first);
+	}
+	free(supervision);
+}
+
+/* --- ending the work of MPS clients ---------------------------------------------------------- */
+
+static void kill_members(struct supervised_end *end);
+
+static void report_termination(struct hb_termination *termination)
+{
+	struct hb_daemon *daemon = termination->supervision->daemon;
+	if (termination->reported)
+		return;
+	termination->reported = true;
+	if (termination->end)
+		kill_members(termination->end);
+	else if (daemon->server)
+		hb_server_answer_terminated(daemon->server, termination->number);
+}
+
+static void forget_termination(struct hb_termination *termination)
+{
+	struct hb_termination **place = &termination->supervision->terminations;
+	while (*place != termination)
+		place = &(*place)->next;
+	*place = termination->next;
+	free(termination);
+}
+
+static void begin_commands(struct hb_termination *termination);
+
+static void client_terminated(void *argument)
+{
+	struct hb_termination *termination = argument;
+	struct hb_supervision *supervision = termination->supervision;
+	supervision->running--;
+	termination->running--;
+	if (supervision->closing) {
+		free_when_idle(supervision);
+		return;
+	}
+	begin_commands(termination);
+	if (termination->running)
+		return;
+	report_termination(termination);
+	forget_termination(termination);
+}
+
+static void begin_commands(struct hb_termination *termination)
+{
+	struct hb_supervision *supervision = termination->supervision;
+	struct hb_mps *mps = supervision->daemon->mps;
+	while (!termination->reported && termination->running < AT_ONCE && termination->begun < termination->n) {
+		char command[64];
+		const struct tenant_process *client = &termination->clients[termination->begun++];
+		snprintf(command, sizeof command, "terminate_client %d %d\n", (int)hb_mps_server_pid(mps),
+			 (int)client->pid);
+		if (hb_mps_call(mps, command, HB_TERMINATE_LIMIT_MS, client_terminated, termination) < 0)
+			continue;
+		termination->running++;
+		supervision->running++;
+	}
+}
+
+/* Returns 0 if no process is to be terminated, or none can be. */
+static uint64_t begin_termination(struct hb_supervision *supervision, const struct tenant_process *clients, unsigned n,
+				  struct supervised_end *end)
+{
+	struct hb_termination *made = n && hb_mps_server_pid(supervision->daemon->mps) ? calloc(1, sizeof *made) : NULL;
+	if (!made)
+		return 0;
+	*made = (struct hb_termination){.next = supervision->terminations,
+					.supervision = supervision,
+					.number = ++supervision->last_number,
+					.since_ns = hb_clock_now_ns(),
+					.end = end,
+					.n = n};
+	memcpy(made->clients, clients, n * sizeof *clients);
+	supervision->terminations = made;
+	begin_commands(made);
+	if (made->running)
+		return made->number;
+	forget_termination(made);
+	return 0;
+}
+
+/* Only processes of a tenant inside the server are its clients. `signal` 0: all of them. */
+static unsigned take_members(struct hb_tenancy *tenancy, int signal, struct tenant_process *list)
+{
+	unsigned n = 0;
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
+		struct hb_member *member = &tenancy->members[slot];
+		if (!member->watch || (signal && !hb_signal_kills(member->pid, signal)))
+			continue;
+		member->terminated = true;
+		list[n++] = (struct tenant_process){member->pid, member->start_ticks};
+	}
+	return n;
+}
+
+uint64_t hb_supervision_terminate(struct hb_tenancy *tenancy, int signal)
+{
+	struct tenant_process clients[HB_PAGE_PROCESSES];
+	if (!(tenancy->flags & HB_REGISTER_MPS) || hb_tenancy_is_server(tenancy))
+		return 0;
+	unsigned n = take_members(tenancy, signal, clients);
+	return begin_termination(tenancy->daemon->supervision, clients, n, NULL);
+}
+
+/* --- a supervisor that was killed -------------------------------------------------------------- */
+
+static void forget_end(struct supervised_end *end)
+{
+	struct supervised_end **place = &end->supervision->ends;
+	while (*place != end)
+		place = &(*place)->next;
+	*place = end->next;
+	free(end);
+}
+
+static void processes_ended(void *argument, const struct hb_command_result *result)
+{
+	struct supervised_end *end = argument;
+	struct hb_supervision *supervision = end->supervision;
+	supervision->running--;
+	if (supervision->closing) {
+		free_when_idle(supervision);
+		return;
+	}
+	hb_log_warning("tenant %u: its supervisor (process %d) was killed; ended the GPU work of %u processes and "
+		       "killed %lu processes",
+		       end->tenant, (int)end->leader, end->n_clients, end->killed + strtoul(result->output, NULL, 10));
+	forget_end(end);
+}
+
+/* The pid may belong to another process by now, and a pidfd does not change its process. */
+static bool kill_member(const struct tenant_process *member)
+{
+	int pidfd = hb_process_open(member->pid);
+	if (pidfd < 0)
+		return false;
+	bool killed = hb_process_start_ticks(member->pid) == member->start_ticks &&
+		      syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+	close(pidfd);
+	return killed;
+}
+
+/* The processes with CUDA are known. The others, for example a shell that started them, are found by their token. */
+static void kill_members(struct supervised_end *end)
+{
+	char token[2 * HB_TOKEN_BYTES + 1];
+	char *arguments[] = {(char *)(uintptr_t) "/proc/self/exe", (char *)(uintptr_t)HB_END_PROCESSES_OPTION, NULL};
+	for (unsigned i = 0; i < end->n; i++)
+		end->killed += kill_member(&end->members[i]);
+	hb_token_format(end->token, token);
+	snprintf(end->input, sizeof end->input, "%u %s\n", (unsigned)end->uid, token);
+	if (hb_command_run(&end->supervision->daemon->loop, arguments, environ, end->input, END_LIMIT_MS,
+			   processes_ended, end) == 0)
+		end->supervision->running++;
+	else
+		forget_end(end);
+}
+
+static void begin_end(struct supervised_end *end)
+{
+	struct hb_supervision *supervision = end->supervision;
+	struct hb_tenancy *tenancy = hb_tenancy_find(supervision->daemon, end->token);
+	end->begun = true;
+	if (tenancy)
+		end->n = take_members(tenancy, 0, end->members);
+	if (begin_termination(supervision, end->members, end->n, end))
+		end->n_clients = end->n;
+	else
+		kill_members(end);
+}
+
+void hb_supervision_leader_ended(struct hb_tenancy *tenancy)
+{
+	struct hb_supervision *supervision = tenancy->daemon->supervision;
+	const uint32_t flags = HB_REGISTER_SUPERVISED | HB_REGISTER_MPS;
+	struct supervised_end *end = (tenancy->flags & flags) == flags ? calloc(1, sizeof *end) : NULL;
+	if (!end)
+		return;
+	*end = (struct supervised_end){.next = supervision->ends,
+				       .supervision = supervision,
+				       .uid = tenancy->peer.uid,
+				       .tenant = tenancy->number,
+				       .leader = tenancy->leader.pid,
+				       .due_ns = hb_clock_now_ns() + BYE_NS};
+	memcpy(end->token, tenancy->token, sizeof end->token);
+	supervision->ends = end;
+}
+
+bool hb_supervision_leave(struct hb_supervision *supervision, const unsigned char token[HB_TOKEN_BYTES], pid_t leader)
+{
+	for (struct supervised_end *end = supervision->ends; end; end = end->next)
+		if (!end->begun && end->leader == leader && memcmp(end->token, token, sizeof end->token) == 0) {
+			forget_end(end);
+			return true;
+		}
+	return false;
+}
+
+/* --- for the daemon ---------------------------------------------------------------------------- */
+
+void hb_supervision_tick(struct hb_supervision *supervision, int64_t now_ns)
+{
+	struct hb_termination *next_termination;
+	for (struct hb_termination *each = supervision->terminations; each; each = next_termination) {
+		next_termination = each->next;
+		if (now_ns - each->since_ns >= LIMIT_NS)
+			report_termination(each);
+	}
+	struct supervised_end *next;
+	for (struct supervised_end *end = supervision->ends; end; end = next) {
+		next = end->next;
+		if (!end->begun && now_ns >= end->due_ns)
+			begin_end(end);
+	}
+}
+
+int hb_supervision_new(struct hb_daemon *daemon, struct hb_supervision **supervision)
+{
+	struct hb_supervision *made = calloc(1, sizeof *made);
+	if (!made)
+		return -ENOMEM;
+	made->daemon = daemon;
+	*supervision = made;
+	return 0;
+}
+
+void hb_supervision_free(struct hb_supervision *supervision)
+{
+	if (!supervision)
+		return;
+	supervision->closing = true;
+	free_when_idle(supervision);
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See tls.h and tls_session.h. */
+#include "server/security/tls.h"
+
+#include "base/log.h"
+#include "base/prom_text.h"
+#include "server/security/secret_file.h"
+#include "server/security/tls_session.h"
+
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+#define KEY_FORBIDDEN 037 /* Debian's group ssl-cert may read keys */
+#define FILE_FORBIDDEN 022
+#define RECORD_BYTES (16 * 1024)
+
+enum tls_protocol { TLS_HTTP, TLS_GRPC, TLS_PROTOCOLS };
+
+struct tls_text {
+	char *text;
+	size_t bytes;
+};
+
+struct hb_tls {
+	struct tls_text cert, key, client_ca;
+	gnutls_certificate_credentials_t credentials; /* of gRPC */
+	gnutls_priority_t priorities;
+};
+
+struct hb_tls_session {
+	gnutls_session_t session;
+	struct hb_tls_session_calls calls;
+	void *argument;
+	const uint8_t *in; /* bytes of the socket that the library has not taken */
+	size_t in_bytes;
+	bool open;
+};
+
+/* Of all sessions of the process. */
+static struct {
+	_Atomic uint64_t done, failed;
+} counts[TLS_PROTOCOLS];
+
+static void count_handshake(enum tls_protocol protocol, bool done)
+{
+	atomic_fetch_add_explicit(done ? &counts[protocol].done : &counts[protocol].failed, 1, memory_order_relaxed);
+}
+
+/* ---- files ---- */
+
+static int load_credentials(struct hb_tls *tls, const struct hb_tls_config *config, struct hb_error *error)
+{
+	const gnutls_datum_t cert = {(unsigned char *)tls->cert.text, (unsigned)tls->cert.bytes};
+	const gnutls_datum_t key = {(unsigned char *)tls->key.text, (unsigned)tls->key.bytes};
+	const gnutls_datum_t ca = {(unsigned char *)tls->client_ca.text, (unsigned)tls->client_ca.bytes};
+	if (gnutls_certificate_allocate_credentials(&tls->credentials) < 0 ||
+	    gnutls_priority_init(&tls->priorities, PRIORITIES, NULL) < 0)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	int code = gnutls_certificate_set_x509_key_mem(tls->credentials, &cert, &key, GNUTLS_X509_FMT_PEM);
+	if (code < 0)
+		return hb_error_set(error, -EINVAL, "%s, %s: no certificate in PEM format with its private key: %s",
+				    config->cert, config->key, gnutls_strerror(code));
+	if (!ca.data)
+		return 0;
+	code = gnutls_certificate_set_x509_trust_mem(tls->credentials, &ca, GNUTLS_X509_FMT_PEM);
+	if (code > 0)
+		return 0;
+	return hb_error_set(error, -EINVAL, "%s: no certificate in PEM format: %s", config->client_ca,
+			    code < 0 ? gnutls_strerror(code) : "the file contains none");
+}
+
+int hb_tls_new(const struct hb_tls_config *config, struct hb_tls **out, struct hb_error *error)
+{
+	struct hb_tls *tls = calloc(1, sizeof(*tls));
+	if (!tls)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	int result = hb_secret_file_read(config->cert, FILE_FORBIDDEN, &tls->cert.text, &tls->cert.bytes, error);
+	if (result == 0)
+		result = hb_secret_file_read(config->key, KEY_FORBIDDEN, &tls->key.text, &tls->key.bytes, error);
+	if (result == 0 && config->client_ca)
+		result = hb_secret_file_read(config->client_ca, FILE_FORBIDDEN, &tls->client_ca.text,
+					     &tls->client_ca.bytes, error);
+	if (result == 0)
+		result = load_credentials(tls, config, error);
+	if (result < 0) {
+		hb_tls_free(tls);
+		return result;
+	}
+	*out = tls;
+	return 0;
+}
+
+void hb_tls_free(struct hb_tls *tls)
+{
+	if (!tls)
+		return;
+	if (tls->credentials)
+		gnutls_certificate_free_credentials(tls->credentials);
+	if (tls->priorities)
+		gnutls_priority_deinit(tls->priorities);
+	hb_secret_free(tls->cert.text, tls->cert.bytes);
+	hb_secret_free(tls->key.text, tls->key.bytes);
+	hb_secret_free(tls->client_ca.text, tls->client_ca.bytes);
+	free(tls);
+}
+
+const char *hb_tls_cert_text(const struct hb_tls *tls)
+{
+	return tls->cert.text;
+}
+
+const char *hb_tls_key_text(const struct hb_tls *tls)
+{
+	return tls->key.text;
+}
+
+const char *hb_tls_client_ca_text(const struct hb_tls *tls)
+{
+	return tls->client_ca.text;
+}
+
+const char *hb_tls_priorities(void)
+{
+	return PRIORITIES;
+}
+
+/* ---- rules of a session ---- */
+
+static void end_handshake(struct hb_tls_handshake *handshake, bool done)
+{
+	if (!handshake->n_open)
+		return;
+	--*handshake->n_open;
+	handshake->n_open = NULL;
+	count_handshake(TLS_HTTP, done);
+}
+
+/* The database pointer is free for the server, because sessions are not stored. */
+static int note_http_handshake(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+			       const gnutls_datum_t *message)
+{
+	if (incoming)
+		end_handshake(gnutls_db_get_ptr(session), true);
+	return 0;
+}
+
+void hb_tls_end_http(struct hb_tls_handshake *handshake)
+{
+	end_handshake(handshake, false);
+}
+
+/* Without a valid certificate of the client, the handshake fails. The certificate must be one for clients, if it says. */
+static void require_certificate(gnutls_session_t session)
+{
+	static gnutls_typed_vdata_st purpose[] = {
+		{GNUTLS_DT_KEY_PURPOSE_OID, (unsigned char *)GNUTLS_KP_TLS_WWW_CLIENT, 0}};
+	gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUIRE);
+	gnutls_session_set_verify_cert2(session, purpose, 1, 0);
+}
+
+void hb_tls_begin_http(struct hb_tls *tls, void *session, struct hb_tls_handshake *handshake, uint32_t *n_open)
+{
+	static const gnutls_datum_t protocol = {(unsigned char *)"http/1.1", 8};
+	handshake->n_open = n_open;
+	++*n_open;
+	gnutls_db_set_ptr(session, handshake);
+	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, note_http_handshake);
+	gnutls_alpn_set_protocols(session, &protocol, 1, 0);
+	if (tls->client_ca.text)
+		require_certificate(session);
+}
+
+/* ---- sessions of gRPC ---- */
+
+static ssize_t pull_bytes(gnutls_transport_ptr_t session_, void *out, size_t size)
+{
+	struct hb_tls_session *session = session_;
+	size_t n = size < session->in_bytes ? size : session->in_bytes;
+	if (n == 0) {
+		gnutls_transport_set_errno(session->session, EAGAIN);
+		return -1;
+	}
+	memcpy(out, session->in, n);
+	session->in += n;
+	session->in_bytes -= n;
+	return (ssize_t)n;
+}
+
+static ssize_t push_bytes(gnutls_transport_ptr_t session_, const void *data, size_t n)
+{
+	struct hb_tls_session *session = session_;
+	if (session->calls.send(session->argument, data, n))
+		return (ssize_t)n;
+	gnutls_transport_set_errno(session->session, ENOMEM);
+	return -1;
+}
+
+static int init_session(struct hb_tls_session *session, struct hb_tls *tls)
+{
+	static const gnutls_datum_t protocol = {(unsigned char *)"h2", 2};
+	int code = gnutls_init(&session->session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL);
+	if (code < 0)
+		return code;
+	gnutls_transport_set_ptr(session->session, session);
+	gnutls_transport_set_pull_function(session->session, pull_bytes);
+	gnutls_transport_set_push_function(session->session, push_bytes);
+	if (tls->client_ca.text)
+		require_certificate(session->session);
+	code = gnutls_priority_set(session->session, tls->priorities);
+	if (code == 0)
+		code = gnutls_credentials_set(session->session, GNUTLS_CRD_CERTIFICATE, tls->credentials);
+	if (code == 0)
+		code = gnutls_alpn_set_protocols(session->session, &protocol, 1, GNUTLS_ALPN_MANDATORY);
+	return code;
+}
+
+struct hb_tls_session *hb_tls_session_new(struct hb_tls *tls, const struct hb_tls_session_calls *calls, void *argument)
+{
+	struct hb_tls_session *session = calloc(1, sizeof(*session));
+	if (!session)
+		return NULL;
+	session->calls = *calls;
+	session->argument = argument;
+	if (init_session(session, tls) < 0) {
+		hb_tls_session_free(session);
+		return NULL;
+	}
+	return session;
+}
+
+void hb_tls_session_free(struct hb_tls_session *session)
+{
+	if (!session)
+		return;
+	if (!session->open)
+		count_handshake(TLS_GRPC, false);
+	if (session->session)
+		gnutls_deinit(session->session);
+	free(session);
+}
+
+bool hb_tls_session_is_open(const struct hb_tls_session *session)
+{
+	return session->open;
+}
+
+/* Continues the handshake with the bytes that have arrived. Returns false if it failed. */
+static bool shake_hands(struct hb_tls_session *session)
+{
+	gnutls_datum_t protocol;
+	int code;
+	do
+		code = gnutls_handshake(session->session);
+	while (code < 0 && code != GNUTLS_E_AGAIN && !gnutls_error_is_fatal(code));
+	if (code == GNUTLS_E_AGAIN)
+		return true;
+	/* HTTP/2 over TLS needs ALPN; a client that offers no protocol is none of gRPC. */
+	if (code == 0)
+		code = gnutls_alpn_get_selected_protocol(session->session, &protocol);
+	if (code < 0) {
+		hb_log_info("grpc: TLS handshake: %s", gnutls_strerror(code));
+		return false;
+	}
+	session->open = true;
+	count_handshake(TLS_GRPC, true);
+	return true;
+}
+
+bool hb_tls_session_receive(struct hb_tls_session *session, const void *data, size_t n)
+{
+	uint8_t plain[RECORD_BYTES];
+	session->in = data;
+	session->in_bytes = n;
+	if (!session->open && !shake_hands(session))
+		return false;
+	while (session->open) {
+		ssize_t got = gnutls_record_recv(session->session, plain, sizeof(plain));
+		if (got == GNUTLS_E_AGAIN)
+			break;
+		if (got == GNUTLS_E_INTERRUPTED || got == GNUTLS_E_WARNING_ALERT_RECEIVED)
+			continue;
+		if (got <= 0 || !session->calls.deliver(session->argument, plain, (size_t)got))
+			return false;
+	}
+	return true;
+}
+
+bool hb_tls_session_send(struct hb_tls_session *session, const void *data, size_t n)
+{
+	const char *at = data;
+	while (n > 0) {
+		ssize_t sent = gnutls_record_send(session->session, at, n);
+		if (sent <= 0)
+			return false;
+		at += sent;
+		n -= (size_t)sent;
+	}
+	return true;
+}
+
+/* ---- metrics ---- */
+
+void hb_tls_write_metrics(const struct hb_tls *tls, FILE *out)
+{
+	static const char *const names[TLS_PROTOCOLS] = {[TLS_HTTP] = "http", [TLS_GRPC] = "grpc"};
+	char label[64];
+	hb_prom_family(out, "hb_serve_tls_handshakes_total", HB_PROM_COUNTER,
+		       "TLS handshakes that have ended, by protocol and outcome");
+	for (int i = 0; i < 2 * TLS_PROTOCOLS; i++) {
+		int protocol = i / 2;
+		bool failed = i % 2;
+		snprintf(label, sizeof(label), "protocol=\"%s\",outcome=\"%s\"", names[protocol],
+			 failed ? "failed" : "done");
+		hb_prom_count(out, "hb_serve_tls_handshakes_total", label,
+			      atomic_load(failed ? &counts[protocol].failed : &counts[protocol].done));
+	}
+}

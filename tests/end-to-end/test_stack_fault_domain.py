@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which programs an illegal access ends: those in the same MPS server, and no program with a context of its own. `hb
+run` names the program that caused it. A kill of a program through hb harms nobody, and also not one with a context of
+its own (--own-context), where hb executes the command itself.
+"""
+import signal
+import unittest
+
+from stack import Stack, wait_until
+
+TRAIN = ("train", 500, 0)
+
+
+class FaultDomain(unittest.TestCase):
+    def start(self, stack, *options, **variables):
+        program = stack.start("low", *TRAIN, options=options, **variables)
+        program.expect("running")
+        return program
+
+    def end_well(self, *programs):
+        for program in programs:
+            program.signal(signal.SIGTERM)
+            self.assertTrue(program.result()["right"], program.stderr())
+
+    def test_a_fault_ends_the_clients_of_the_server_only_and_is_named(self):
+        with Stack(scale=0.3) as stack:
+            own = self.start(stack, "--own-context")
+            victim = self.start(stack)
+            service = stack.start("high", "train", 100, 2000)
+            culprit = stack.start("low", *TRAIN, HB_SIM_ILLEGAL="20")
+            self.assertNotEqual(culprit.ended(), 0)
+            self.assertNotEqual(victim.ended(), 0)
+            self.assertRegex(victim.stderr(), r"hb run: process \d+ \(user .*cuda-tenant.*fault")
+            self.assertIn("hb run: this program", culprit.stderr())
+            self.assertNotIn("this program", victim.stderr())
+            self.assertTrue(service.result()["right"])
+            self.end_well(own)
+
+    def test_a_fault_of_a_program_with_its_own_context_reaches_no_other(self):
+        with Stack(scale=0.3) as stack:
+            first, second = self.start(stack), self.start(stack)
+            service = stack.start("high", "train", 100, 2000)
+            culprit = stack.start("low", *TRAIN, options=("--own-context",), HB_SIM_ILLEGAL="20")
+            self.assertNotEqual(culprit.ended(), 0)
+            self.assertTrue(service.result()["right"])
+            self.end_well(first, second)
+
+    def test_a_program_with_its_own_context_may_be_killed(self):
+        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
+            other = self.start(stack)
+            own = self.start(stack, "--own-context")
+            with open(f"/proc/{own.pid}/comm", encoding="utf-8") as file:
+                self.assertEqual(file.read().strip(), "cuda-tenant")  # no supervisor
+            own.signal(signal.SIGKILL)
+            self.assertEqual(own.ended(), -signal.SIGKILL)
+            wait_until("its tenant is gone", lambda: len(stack.tenants()) == 1)
+            self.end_well(other)
+
+    def test_it_takes_turns_with_the_clients_and_high_priority_does_not_wait(self):
+        with Stack(scale=0.3) as stack:
+            inside, own = self.start(stack), self.start(stack, "--own-context")
+            wait_until("the engine is turns", lambda: [gpu["engine"] for gpu in stack.status()["gpus"]] == ["turns"])
+            wait_until("each had a turn", lambda: all(
+                tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants()))
+            service = stack.start("high", "train", 100, 2000)
+            self.assertTrue(service.result()["right"])
+            self.end_well(inside, own)
+
+    def test_a_supervisor_that_is_killed_after_the_daemon_was_restarted(self):
+        """The new daemon learns from the supervisor itself that the tenant has one."""
+        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
+            stack.start_daemon()
+            other = self.start(stack)
+            program = stack.start("low", "train", 100000, 0, options=())
+            program.expect("running")
+            [tenant] = [tenant for tenant in stack.tenants() if "100000" in tenant["command"]]
+            self.assertEqual(tenant["pid"], program.pid)
+            stack.daemon.signal(signal.SIGKILL)
+            stack.daemon.process.wait()
+            stack.start_daemon()
+            wait_until("both supervisors have registered again", lambda: len(stack.tenants()) == 2)
+            wait_until("they lead their tenants",
+                       lambda: {program.pid, other.pid} <= {tenant["pid"] for tenant in stack.tenants()})
+            program.signal(signal.SIGKILL)
+            wait_until("the tenant is gone", lambda: len(stack.tenants()) == 1)
+            self.end_well(other)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A process of another user that has learnt the token of a tenant, or of the MPS server: every message with it is refused,
+and the tenant is not changed. Needs root, setpriv and a mount namespace of its own."""
+import json
+import os
+import shutil
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fuzz"))
+import test_stack_system as system
+from live_daemon import Client, UUIDS, VALUES, pack, unpack
+from stack import TENANT, wait_until
+from test_stack_two_users import SECOND, TwoUsers, as_user
+
+
+def attack(path, token, tenant):
+    """Runs as the stranger: sends each message that names a tenant. Prints {message: error, or the kind of the answer}."""
+    simulated = VALUES["HB_REGISTER_SIMULATED"]
+    register = {"slot": VALUES["HB_PAGE_PROCESSES"], "token": token}
+    messages = {
+        "join": pack("REGISTER", b"stranger", flags=simulated, **register),
+        "lead": pack("REGISTER", b"stranger", flags=simulated | VALUES["HB_REGISTER_CREATE"], **register),
+        "server": pack("REGISTER", b"stranger", flags=simulated | VALUES["HB_REGISTER_SERVER"], **register),
+        "terminate": pack("TERMINATE", token=token, signal=9),
+        "bye": pack("BYE", token=token),
+        "set": pack("SET", tenant=tenant, fields=VALUES["HB_SET_ALL_FIELDS"], priority=0, memory_bytes=1, pcie_weight=1),
+        "memory": pack("MEMORY", token=token, uuid=UUIDS[0], bytes=1 << 40),
+    }
+    answers = {}
+    for name, message in messages.items():
+        client = Client(path)
+        client.send(message)
+        kind, data, fds = client.receive()
+        code = unpack("ERROR", "code", data) if kind == "ERROR" else 0
+        answers[name] = [kind, code - (1 << 32) if code else 0, len(fds)]
+        client.close()
+    print(json.dumps(answers), flush=True)
+
+
+@unittest.skipIf(os.geteuid() != 0, "only root can run the system's daemon and programs of another user")
+@unittest.skipUnless(shutil.which("setpriv") and system.own_mounts_work(), "needs setpriv and a mount namespace of its own")
+class Strangers(unittest.TestCase):
+    def token_of(self, pid):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return [word.split(b"=")[1] for word in file.read().split(b"\0") if word.startswith(b"HB_TENANT=")][0].decode()
+
+    def attack_as(self, stack, user, token, tenant):
+        program = stack.spawn(as_user(user, sys.executable, os.path.abspath(__file__), "--attack", token, tenant),
+                              HB_BUILD=os.environ["HB_BUILD"], PYTHONPATH=os.environ.get("PYTHONPATH", ""))
+        return json.loads(program.output()[-1])
+
+    def test_another_user_can_do_nothing_with_the_token_of_a_tenant(self):
+        with TwoUsers() as stack:
+            program = stack.low("nobody", TENANT, "train", 1000, 0)
+            program.expect("running")
+            before = wait_until("it uses the GPU", lambda: stack.of(program) if stack.of(program)["gpus"] else None)
+            token = self.token_of(stack.pid_of("cuda-tenant"))
+            for name, (kind, code, fds) in self.attack_as(stack, SECOND, token, before["id"]).items():
+                with self.subTest(message=name):
+                    self.assertEqual((kind, fds), ("ERROR", 0), f"error {code}")
+            after = stack.of(program)
+            for key in ("id", "pid", "priority", "memory_limit", "pcie_weight", "processes", "mps"):
+                self.assertEqual(after[key], before[key])
+            # The same messages of the tenant's own user are obeyed.
+            own = self.attack_as(stack, "nobody", token, before["id"])
+            self.assertEqual([own[name][0] for name in ("join", "terminate", "bye")], ["REGISTERED", "DONE", "DONE"])
+            program.signal(signal.SIGKILL)
+            program.ended()
+
+    def test_the_token_of_the_mps_server_makes_nobody_the_server(self):
+        with TwoUsers() as stack:
+            program = stack.low("nobody", TENANT, "train", 1000, 0)
+            program.expect("running")
+            token = self.token_of(stack.pid_of("hb-sim-mps-server"))
+            for user in ("nobody", SECOND, "root"):
+                with self.subTest(user=user):
+                    kind, code, _ = self.attack_as(stack, user, token, 1)["server"]
+                    self.assertEqual((kind, code), ("ERROR", -1))  # EPERM
+            program.signal(signal.SIGTERM)
+            self.assertTrue(program.result()["right"])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--attack"]:
+        attack(os.environ["HB_SOCKET"], bytes.fromhex(sys.argv[2]), int(sys.argv[3]))
+    else:
+        unittest.main()

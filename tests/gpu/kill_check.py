@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Kills low-priority programs in every way, many times, beside another low-priority program and a service of high
+priority, and counts which of those were harmed.
+
+  tests/gpu/kill_check.py --build build [--gpu sim] [--kills 50] [--only "KIND;KIND"] [--json FILE]
+
+Without --gpu sim it needs an NVIDIA GPU with MPS. Uses a daemon of its own (in a temporary folder) and ends what it
+started. Prints a table; exits 1 when a kill through the supervisor harmed another program, or did not end its own.
+The kind `program` is the case that nothing covers: SIGKILL hits the program itself. It is only counted.
+With --gpu sim the MPS server is the fragile one of the model: a client that dies with work in flight ends the others.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+LIMIT = 120
+SHORT_US, ENDLESS_US = "2000", "600000000"
+# Name: signal, to whom, length of its kernels, whether it dies by the signal.
+KINDS = {
+    "SIGTERM": (signal.SIGTERM, "hb run", SHORT_US, True),
+    "SIGINT": (signal.SIGINT, "hb run", SHORT_US, True),
+    "SIGTERM, caught": (signal.SIGTERM, "hb run", SHORT_US, False),
+    "supervisor": (signal.SIGKILL, "hb run", SHORT_US, True),
+    "SIGTERM, endless kernel": (signal.SIGTERM, "hb run", ENDLESS_US, True),
+    "supervisor, endless kernel": (signal.SIGKILL, "hb run", ENDLESS_US, True),
+    "program": (signal.SIGKILL, "the program", SHORT_US, True),
+}
+
+
+def wait_until(what, condition):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {LIMIT} s: {what}")
+        time.sleep(0.002)
+
+
+class Machine:
+    """A folder, a daemon, and programs on one GPU."""
+
+    def __init__(self, build, simulated):
+        self.build = os.path.abspath(build)
+        self.gpu = ["--gpu", "sim"] if simulated else []
+        self.folder = tempfile.mkdtemp(prefix="hb-kill-")
+        socket = os.path.join(self.folder, "hbd.sock")
+        self.environment = os.environ | {"XDG_RUNTIME_DIR": self.folder, "HOME": self.folder, "HB_SOCKET": socket}
+        if simulated:
+            self.environment |= {"HB_SIM_GPU": os.path.join(self.folder, "gpu"), "HB_SIM_MPS_FRAGILE": "1"}
+        self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
+        self.programs = []
+        self.daemon = self.spawn([os.path.join(self.build, "src/daemon/hbd"), "--foreground", *self.gpu, "--socket",
+                                  socket])
+        wait_until("the daemon listens", lambda: os.path.exists(socket))
+
+    def spawn(self, command):
+        program = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.programs.append(program)
+        return program
+
+    def start(self, priority, *arguments, options=()):
+        """Starts cuda-tenant and waits until it works on the GPU."""
+        program = self.spawn([os.path.join(self.build, "hb"), "run", *self.gpu, "--priority", priority, "--",
+                              os.path.join(self.build, "bench/tenant/cuda-tenant"), *options, *arguments])
+        if "train" in arguments:
+            for line in program.stdout:
+                if line.startswith("running"):
+                    return program
+            raise RuntimeError(f"{' '.join(arguments)} ended with {program.wait()}")
+        return program
+
+    def close(self):
+        for program in self.programs:
+            if program.poll() is None:
+                program.terminate() if program is self.daemon else program.kill()
+        for program in self.programs:
+            program.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Neighbours:
+    """Another client of the MPS server, and a service of high priority."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.harmed_low = self.harmed_high = 0
+        self.start_low()
+        self.start_high()
+
+    def start_low(self):
+        self.low = self.machine.start("low", "train", "500", "0")
+
+    def start_high(self):
+        self.high = self.machine.start("high", "infer", "--rate", "20", "--seconds", "100000")
+
+    def look(self):
+        """Counts and replaces those that have ended. An error arrives with the next call, a few kernels later."""
+        time.sleep(0.1)
+        if self.low.poll() is not None:
+            self.harmed_low += 1
+            self.start_low()
+        if self.high.poll() is not None:
+            self.harmed_high += 1
+            self.start_high()
+
+    def end(self):
+        """Both end by themselves, with right results."""
+        for program in (self.low, self.high):
+            program.terminate()
+        for program, name in ((self.low, "harmed_low"), (self.high, "harmed_high")):
+            said = program.communicate(timeout=LIMIT)[0]
+            if program.returncode != 0 or not ('"right": true' in said or "results=right" in said):
+                setattr(self, name, getattr(self, name) + 1)
+
+
+def process_named(name, parent):
+    with open(f"/proc/{parent}/comm", encoding="utf-8") as file:
+        if file.read().strip() == name:
+            return parent
+    with open(f"/proc/{parent}/task/{parent}/children", encoding="utf-8") as file:
+        return int(file.read().split()[0])
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill_one(machine, number, target, kernel_us, deadly):
+    """Returns the time in ms until the victim had ended, or a complaint."""
+    options = ["--default-signals"] if deadly else []
+    victim = machine.start("low", "train", kernel_us, "0", options=options)
+    program = process_named("cuda-tenant", victim.pid)
+    time.sleep(random.uniform(0.02, 0.2))
+    begin = time.monotonic()
+    os.kill(program if target == "the program" else victim.pid, number)
+    victim.communicate(timeout=LIMIT)
+    wait_until("the program has ended", lambda: not is_alive(program))
+    took_ms = 1000 * (time.monotonic() - begin)
+    expected = -number if deadly else 0
+    return took_ms, [] if victim.returncode == expected else [f"status {victim.returncode}, expected {expected}"]
+
+
+def try_kind(machine, kind, kills):
+    neighbours = Neighbours(machine)
+    times, complaints = [], []
+    for _ in range(kills):
+        took_ms, wrong = kill_one(machine, *KINDS[kind])
+        times.append(took_ms)
+        complaints += wrong
+        neighbours.look()
+    neighbours.end()
+    row = {"kind": kind, "kills": kills, "harmed low": neighbours.harmed_low, "harmed high": neighbours.harmed_high,
+           "median_ms": statistics.median(times), "longest_ms": max(times), "wrong ends": len(complaints)}
+    print(f"{kind:28}{kills:6}{neighbours.harmed_low:12}{neighbours.harmed_high:13}{row['median_ms']:11.0f}"
+          f"{row['longest_ms']:12.0f}{len(complaints):12}", flush=True)
+    for complaint in sorted(set(complaints)):
+        print(f"  {complaint}", flush=True)
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--gpu", choices=["sim"])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--only", help="some kinds, separated by semicolons")
+    parser.add_argument("--json", help="write the rows to this file")
+    options = parser.parse_args()
+    kinds = options.only.split(";") if options.only else list(KINDS)
+    machine = Machine(options.build, options.gpu == "sim")
+    rows = []
+    try:
+        print(f"{'what was killed':28}{'kills':>6}{'harmed low':>12}{'harmed high':>13}{'median ms':>11}"
+              f"{'longest ms':>12}{'wrong ends':>12}")
+        for kind in kinds:
+            rows.append(try_kind(machine, kind, options.kills))
+    except BaseException:
+        machine.log.seek(0)
+        print(machine.log.read()[-3000:], file=sys.stderr)
+        raise
+    finally:
+        machine.close()
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file)
+    covered = [row for row in rows if row["kind"] != "program"]
+    return int(any(row["harmed low"] or row["harmed high"] or row["wrong ends"] for row in covered))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
