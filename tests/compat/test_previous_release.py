@@ -15,7 +15,7 @@ SOURCE = os.environ["HB_SOURCE"]
 PREVIOUS = "04fcc27"
 OLD = os.path.join(BUILD, "previous-release")
 OLD_HB, OLD_HBD = os.path.join(OLD, "build/hb"), os.path.join(OLD, "build/src/daemon/hbd")
-# What programs need; the GPU and its driver are simulated by this release.
+# Files of the previous release that programs need; this release simulates the GPU and its driver.
 TARGETS = ("hb", "src/daemon/hbd", "src/shim/libcuda.so.1", "src/signs/libhb-signs.so")
 TRAINING_US = 200
 

@@ -187,7 +187,7 @@ static int run_tenant(const char *path)
 
 /* --- the negative control -------------------------------------------------------------------- */
 
-/* What a tenant could write to before, besides its own page. */
+/* The part of the former GPU page that every tenant could write to. */
 struct shared_page {
 	_Atomic(uint64_t) low_used_bytes;
 	struct hb_spatial_board board;

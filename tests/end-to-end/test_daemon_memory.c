@@ -87,7 +87,7 @@ static void a_tenant_gets_what_others_do_not_use(void **state)
 	hb_membership_fini(&b);
 }
 
-/* Programs report the memory of a GPU. Such a report counts for the tenant itself only. */
+/* Programs report the memory of a GPU. The daemon uses such a report only for the tenant itself. */
 static void a_false_total_harms_only_the_tenant_itself(void **state)
 {
 	struct hb_membership liar, honest;

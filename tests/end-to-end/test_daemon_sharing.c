@@ -156,7 +156,7 @@ static void low_tenants_take_turns(void **state)
 	hb_membership_fini(&b);
 }
 
-/* What a tenant writes to its page cannot keep the turn from others: its work counts as a late launch after a while. */
+/* A tenant cannot keep the turn by writing to its page: after a while its work counts as a late launch. */
 static void work_that_never_ends_delays_others_for_a_bounded_time(void **state)
 {
 	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);

@@ -163,7 +163,7 @@ static void invented_gpus_do_not_fill_the_table_for_ever(void **state)
 	assert_int_equal(join(&daemon_, &honest, &member), 0);
 	assert_int_equal(member.gpus[0]->uuid[0], 0xee);
 	assert_int_equal(member.page->gpus[0].total_bytes, TOTAL);
-	assert_int_equal(member.gpus[0]->total_bytes, 0); /* nobody's report counts for others */
+	assert_int_equal(member.gpus[0]->total_bytes, 0); /* a tenant's report does not count for others */
 	assert_int_equal(member.gpus[0]->tenants_high, 1);
 	/* GPUs in use are not replaced. */
 	struct hb_membership other = HB_MEMBERSHIP_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Faults of GPUs in the daemon, with a fake libnvidia-ml.so.1: they are shown, a lost GPU gets no new
- * tenants and nobody waits at its gates, and a driver that hangs keeps neither the daemon nor its end.
+ * Faults of GPUs in the daemon, with a fake libnvidia-ml.so.1: the daemon shows them. A lost GPU gets no new tenants,
+ * and its gates are open. A driver that hangs delays neither the daemon's work nor its end.
  */
 #include "daemon_harness.h"
 #include "gate/gate.h"

@@ -171,7 +171,7 @@ class HostileFiles(unittest.TestCase):
         folder = os.path.join(self.folder, "files")
         attacker = multiprocessing.Process(target=run_attacker, args=(other, folder, self.path, attack, hold))
         attacker.start()
-        # Ending the process ends its file system: nobody waits any longer, not even if the test has failed.
+        # The end of the process ends its file system, so nothing waits for it any longer, even if the test has failed.
         self.addCleanup(attacker.join)
         self.addCleanup(attacker.kill)
         why_not = self.pipe.recv()

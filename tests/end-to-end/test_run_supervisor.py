@@ -414,7 +414,7 @@ print("code", info.si_code, flush=True)
         self.assertEqual(shell.status(), 128 + signal.SIGTERM)
 
     def test_a_session_without_a_shell(self):
-        """Nobody could continue a job that stops, so Ctrl-Z does nothing, as for any program there."""
+        """Without a shell no process could continue a stopped job, so Ctrl-Z does nothing, as for any program there."""
         pid, fd = pty.fork()
         if pid == 0:
             os.execvpe(LOW[0], [*LOW, sys.executable, "-S", self.script(COUNT)], self.one.environment)

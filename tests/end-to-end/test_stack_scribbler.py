@@ -145,7 +145,7 @@ class Scribbling(unittest.TestCase):
             self.assertLessEqual(len(gpu["beacons"]), 1)
             service.signal(signal.SIGTERM)
             self.assertIn("results=right", service.output()[-1])
-            # Without HP nobody can say that there is one: low has all SMs again.
+            # When HP has ended, no page can pretend that it still runs: LP has all SMs again.
             if engine == "spatial":
                 wait_until("high has left", lambda: stack.status()["gpus"][0]["high"] == 0)
                 self.check_alive(stack)

@@ -227,7 +227,7 @@ class SystemMode(unittest.TestCase):
                 self.assertEqual(self.join_as_nobody(stack, tenant, cgroup=login), 0)
                 self.assertEqual(self.join_as_nobody(stack, tenant, cgroup=service), 1)
                 stack.end(program)
-                # What the tenant itself starts belongs to it, wherever it is.
+                # A process that the tenant itself starts belongs to it, whatever its cgroup.
                 script = f'sh -c "echo child \\$\\$; read word; exec {TENANT} --wait work 1"; true'
                 program = stack.spawn(in_service(HB, "run", "--gpu", "sim", "--priority", "high", "--", "sh", "-c", script))
                 with open(os.path.join(login, "cgroup.procs"), "w", encoding="utf-8") as file:

@@ -18,7 +18,7 @@ TRAIN = (TENANT, "train", "100000", "0")  # long kernels, so that some are in fl
 
 
 class Supervisor:
-    """What runs in the process that the tests start: it obeys one command a line, and prints the answers."""
+    """Runs in the process that the tests start: it obeys one command a line, and prints the answers."""
 
     def __init__(self, command):
         self.token = os.urandom(16)
@@ -202,7 +202,7 @@ class Terminate(Common):
 
 
 class Culprit(Common):
-    """Who made the clients of the MPS server lose their work."""
+    """`hb status` names the program that made the clients of the MPS server lose their work."""
 
     def fault(self, stack):
         return stack.status()["daemon"]["mps"]["fault"]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fuzz targets share. Included by the fuzz_*.c of this folder, each of which is a program. */
+/* Functions that the fuzz targets share. Included by the fuzz_*.c of this folder, each of which is a program. */
 #ifndef HB_TESTS_FUZZ_FUZZ_H
 #define HB_TESTS_FUZZ_FUZZ_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: who sends a request to `hb serve`. The first three lines are Host, Origin and Authorization; the rest is a
- * file of tokens. Whatever they are, a name that is not the server's gets no right, and nobody but a known token may
- * control the server.
+ * Fuzz target: identifying the sender of a request to `hb serve`. The first three lines of the input are Host, Origin and
+ * Authorization; the rest is a file of tokens. For every input, a Host that does not name the server gets no right, and
+ * only a known token may control the server.
  */
 #include "fuzz.h"
 #include "server/security/access.h"

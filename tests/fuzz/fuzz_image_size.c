@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Fuzz target: the size of an image that an application loads. The image ends at
- * the end of readable memory, with and without the wrapper of nvcc. Of text, no
- * byte behind its first difference from the magic numbers is read.
+ * the end of readable memory, with and without the wrapper of nvcc. If the
+ * image is text, no byte behind its first difference from the magic numbers is read.
  */
 #include "cubin/fatbin.h"
 #include "fuzz.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What live_daemon.py and live_server.py share: a fuzzed process, what must be true of it afterwards, and options."""
+"""Shared by live_daemon.py and live_server.py: a fuzzed process, checks of its state afterwards, and options."""
 import argparse
 import collections
 import os
@@ -44,7 +44,7 @@ class Target:
         self.pid = self.process.pid
 
     def descriptors(self):
-        """What its descriptors lead to, sorted."""
+        """Returns the targets of its descriptors, sorted."""
         found = []
         for name in os.listdir(f"/proc/{self.pid}/fd"):
             try:

@@ -275,7 +275,7 @@ def killed_server(stack):
 
 
 def run_as_nobody(command, pipe):
-    """Gives the MPS control program a command as user nobody. Returns what it says; None if it does not answer."""
+    """Gives the MPS control program a command as user nobody. Returns its output; None if it does not answer."""
     try:
         done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "nvidia-cuda-mps-control"],
                               input=command + "\n", text=True, timeout=10, check=False, capture_output=True,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use `hb serve`: control and shared memory are off by default; web pages can do nothing; tokens."""
+"""Access to `hb serve`: control and shared memory are off by default, web pages can do nothing, and tokens give rights."""
 import contextlib
 import json
 import os

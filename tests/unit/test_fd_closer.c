@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Foreign descriptors are closed on threads. A close that waits (here: of a TCP connection with SO_LINGER, whose data
- * nobody reads) delays neither the caller nor other users.
+ * is never read) delays neither the caller nor other users.
  */
 #include "daemon/fd_closer.h"
 #include "unit.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reader of the log that hangs delays nobody who logs; lines without room are counted. */
+/* A log whose reader hangs does not delay the threads that log; lines for which the buffer has no room are counted. */
 #include "base/log.h"
 #include "daemon/log_writer.h"
 #include "unit.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When to start a worker again after it has ended: the pause doubles with every failure in a row, up to 30 s. Used by
+ * Computes the pause before an ended worker is started again: it doubles with every failure in a row, up to 30 s. Used by
  * backend_worker.c. Time is an argument.
  */
 #ifndef HB_SERVER_RESTART_PAUSE_H
@@ -19,7 +19,7 @@ struct hb_restart_pause {
 void hb_restart_pause_note_start(struct hb_restart_pause *pause, int64_t now_ns);
 /* Returns the time until the next start, ns. */
 int64_t hb_restart_pause_note_end(struct hb_restart_pause *pause, int64_t now_ns);
-/* Returns whether so many workers have failed that requests must not wait for the next one. */
+/* Returns whether many workers in a row have failed: requests are then refused instead of waiting for the next one. */
 bool hb_restart_pause_is_long(const struct hb_restart_pause *pause);
 
 #endif

@@ -45,7 +45,7 @@ struct hb_kserve_grpc {
 	bool stopping;
 };
 
-/* Headers that say who calls. A value that is too long ends in a blank, so that it never fits. */
+/* Headers that identify the caller. A value that is too long gets a blank at its end, so that it is never valid. */
 struct hb_grpc_headers {
 	char authority[HB_HTTP_HOST_MAX + 8], origin[HB_HTTP_HOST_MAX + 16], authorization[160];
 };
@@ -57,7 +57,7 @@ struct hb_grpc_call {
 		**link; /* `sibling` is the next call of the connection; `link` points to the pointer to this call */
 	int32_t stream;
 	char path[HB_GRPC_PATH_MAX];
-	struct hb_grpc_headers *headers; /* what the headers say about the caller; NULL after hb_grpc_call_begin() */
+	struct hb_grpc_headers *headers; /* headers that identify the caller; NULL after hb_grpc_call_begin() */
 	struct hb_caller caller;
 	size_t header_bytes;                 /* size of the headers that have arrived */
 	const struct hb_grpc_method *method; /* NULL: the headers have not arrived, or there is no such method */
@@ -134,7 +134,7 @@ void hb_grpc_announce_request(struct hb_grpc_call *call);
 
 /* ---- grpc_access.c ---- */
 
-/* Stores a header of a call if it says who calls. */
+/* Stores a header of a call if it identifies the caller. */
 void hb_grpc_headers_read(struct hb_grpc_headers *headers, const uint8_t *name, size_t name_length,
 			  const uint8_t *value, size_t length);
 /* Frees headers, which may hold a token. NULL is allowed. */

@@ -5,10 +5,10 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-/* What a client may send beside messages; a connection that exceeds a limit ends. */
+/* Limits on what a client sends besides messages. A connection that exceeds one is closed. */
 #define SETTINGS_MAX 32         /* entries of a SETTINGS frame */
 #define CONTINUATIONS_MAX 8     /* CONTINUATION frames of a header */
-#define UNSENT_REPLIES_MAX 1000 /* answers to PING and SETTINGS that the client does not take */
+#define UNSENT_REPLIES_MAX 1000 /* answers to PING and SETTINGS that the client has not read */
 #define RESETS_AT_ONCE 1000     /* streams that a client resets ... */
 #define RESETS_PER_S 33         /* ... at once, and then each second */
 

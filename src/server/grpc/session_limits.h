@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the HTTP/2 session of a connection may take: limits on the client, and a count of its memory. For grpc_connection.c. */
+/* Limits on the HTTP/2 session of a connection, and a count of its memory. Used by grpc_connection.c. */
 #ifndef HB_SERVER_SESSION_LIMITS_H
 #define HB_SERVER_SESSION_LIMITS_H
 

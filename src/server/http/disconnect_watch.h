@@ -11,7 +11,7 @@
 
 struct hb_disconnect_watch;
 
-/* What the watch does with a kind of requests. */
+/* The functions with which the watch handles one kind of request. */
 struct hb_disconnect_kind {
 	void (*hold)(void *request);
 	void (*release)(void *request);

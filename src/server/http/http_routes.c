@@ -371,7 +371,7 @@ static uint32_t split_path(char *path, char **segments)
 	return n;
 }
 
-/* What the table says about a path. */
+/* The result of a search for a path in the table. */
 struct found_route {
 	route_function *function; /* NULL: there is no such path, or it needs another method */
 	enum hb_right right;

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define HEAD_BYTES_MAX (16 * 1024)
-#define UNIX_SHARE 4             /* a part of the connections, 1/4, is for the Unix socket */
+#define UNIX_SHARE 4             /* one connection in 4 is kept for the Unix socket */
 #define COMPRESSED_BYTES_MIN 512 /* shorter responses are not compressed */
 /* Memory for a body is allocated at once up to this part of its announced size, the rest when the bytes have arrived. */
 #define ANNOUNCED_BYTES_MAX (16 * 1024)
@@ -163,7 +163,7 @@ static enum MHD_Result send_refusal(struct hb_http_call *call)
 	return hb_http_refuse(call, call->refused, why);
 }
 
-/* What the server keeps for a connection. */
+/* The server's data for a connection. */
 struct http_client {
 	struct hb_http_timeout *timeout;
 	struct hb_peer_count *peer;
@@ -201,7 +201,7 @@ static void unlink_arriving(struct hb_http_call *call)
 	call->arriving_link = NULL;
 }
 
-/* Called by the library when a request line has arrived. What it returns is the `*context` of the request. */
+/* The library calls this when a request line has arrived, and stores the result as the `*context` of the request. */
 static void *new_call(void *http, const char *target, struct MHD_Connection *connection)
 {
 	struct hb_http_call *call = calloc(1, sizeof(*call));

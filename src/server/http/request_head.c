@@ -109,7 +109,7 @@ const char *hb_request_head_find_error(struct MHD_Connection *connection, const 
 	MHD_get_connection_values(connection, MHD_HEADER_KIND, count_framing_header, &framing);
 	if (framing.n_hosts > 1 || (has_host && framing.n_hosts == 0) || (framing.n_hosts && !framing.host_fits))
 		return "the request needs one Host";
-	/* Of two such headers the library takes the first, but a proxy may take the other. HTTP/1.0 has no codings. */
+	/* If there are two such headers, the library takes the first, but a proxy may take the other. HTTP/1.0 has no codings. */
 	if (framing.n_lengths + framing.n_codings > 1 || (framing.n_codings && (!framing.chunked || !has_host)))
 		return "the request needs one Content-Length, or Transfer-Encoding: chunked";
 	return NULL;

@@ -18,8 +18,8 @@
 const char *hb_request_head_find_error(struct MHD_Connection *connection, const char *method, const char *url,
 				       const char *version);
 /*
- * Returns whether the end of the body is not clear: it has chunks, and the library takes a bare LF as the end of a line between
- * them, where a proxy may see something else. Such a request must be the last of its connection.
+ * Returns whether a proxy may find another end of the body than the library: the body has chunks, and the library takes a
+ * bare LF as the end of a line between them. Such a request must be the last of its connection.
  */
 bool hb_request_body_end_is_unclear(struct MHD_Connection *connection);
 /* Returns whether the target of a request line has only characters that a target may have. `target` is not decoded yet. */

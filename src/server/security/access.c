@@ -15,7 +15,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* What the caller's id is made of; the low 32 bits are the user or the token. */
+/* The parts of a caller's id; the low 32 bits are the number of the user or token. */
 #define ID_OF_USER (UINT64_C(1) << 32)
 #define ID_OF_TOKEN (UINT64_C(2) << 32)
 
@@ -126,7 +126,7 @@ static bool is_origin_allowed(const struct hb_access_config *config, const struc
 
 /* ---- callers ---- */
 
-/* Copies the token that the request brings. False: none that is valid. */
+/* Copies the request's token. False: the request has no valid token. */
 static bool find_token(struct hb_access *access, const struct hb_access_request *request, struct hb_token *out)
 {
 	static const char scheme[] = "Bearer ";
@@ -167,7 +167,7 @@ struct hb_caller hb_access_identify(struct hb_access *access, const struct hb_ac
 	const struct hb_access_config *config = &access->config;
 	struct hb_caller caller = {.client = request->client};
 	struct hb_token token = {.text = ""};
-	bool on_socket = request->client.kind == HB_CLIENT_UNIX; /* which no web page can connect to */
+	bool on_socket = request->client.kind == HB_CLIENT_UNIX; /* no web page can connect to it */
 	if (!on_socket && !is_host_allowed(config, request))
 		caller.refusal = HB_REFUSED_HOST;
 	else if (!on_socket && !is_origin_allowed(config, request))

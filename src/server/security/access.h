@@ -18,11 +18,11 @@
 
 struct hb_access;
 
-/* What a call needs. */
+/* The rights that calls need; each call needs one. */
 enum hb_right {
 	HB_RIGHT_HEALTH = 1,        /* health of the server: every client whose Host is allowed */
 	HB_RIGHT_USE = 2,           /* inference, metadata, metrics */
-	HB_RIGHT_CONTROL = 4,       /* whatever changes the server: load, unload, policy */
+	HB_RIGHT_CONTROL = 4,       /* calls that change the server: load, unload, policy */
 	HB_RIGHT_SHARED_MEMORY = 8, /* registering, unregistering and listing regions */
 };
 
@@ -41,7 +41,7 @@ struct hb_access_config {
 	uint32_t n_groups;
 };
 
-/* What a request says about its sender. A missing header is NULL. */
+/* The data of a request from which its sender is identified. A missing header is NULL. */
 struct hb_access_request {
 	struct hb_client client;
 	bool loopback_listener;    /* it arrived at a loopback address */

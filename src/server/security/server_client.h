@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process at the other end of a connection, as far as the kernel names it: the user of a client on a Unix socket,
- * the kind of address of any other client. Used by the protocols and by access.c.
+ * Identifies the client at the other end of a connection: by its user on a Unix socket, by the kind of its address
+ * otherwise. Used by the protocols and by access.c.
  */
 #ifndef HB_SERVER_SERVER_CLIENT_H
 #define HB_SERVER_SERVER_CLIENT_H

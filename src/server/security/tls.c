@@ -41,7 +41,7 @@ struct hb_tls_session {
 	bool open;
 };
 
-/* Of all sessions of the process. */
+/* Counts of handshakes, of all sessions of the process. */
 static struct {
 	_Atomic uint64_t done, failed;
 } counts[TLS_PROTOCOLS];
@@ -140,7 +140,7 @@ static void end_handshake(struct hb_tls_handshake *handshake, bool done)
 	count_handshake(TLS_HTTP, done);
 }
 
-/* The database pointer is free for the server, because sessions are not stored. */
+/* The session's database pointer holds the handshake: the server stores no sessions, so it needs no database. */
 static int note_http_handshake(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
 			       const gnutls_datum_t *message)
 {
@@ -154,7 +154,7 @@ void hb_tls_end_http(struct hb_tls_handshake *handshake)
 	end_handshake(handshake, false);
 }
 
-/* Without a valid certificate of the client, the handshake fails. The certificate must be one for clients, if it says. */
+/* Without a valid certificate of the client, the handshake fails. A certificate that names its purposes must name clients. */
 static void require_certificate(gnutls_session_t session)
 {
 	static gnutls_typed_vdata_st purpose[] = {
