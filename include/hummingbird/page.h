@@ -18,12 +18,11 @@
  * Units. Times are CLOCK_MONOTONIC in ns (`_ns`), durations ns or us by suffix,
  * sizes bytes, shares parts per million (`_ppm`).
  *
- * Trust. Only the daemon
- * can write to a GPU page, which all tenants of the GPU map read-only. Only its
- * HP process can write to a board. A tenant's processes can write to every byte of
- * the tenant's page; no other tenant maps it. The daemon therefore keeps its own
- * copy of all it decides and treats each field as untrusted input. What false
- * values on a tenant page can do, each to this tenant only:
+ * Trust. Only the daemon can write to a GPU page, which all tenants of the GPU map
+ * read-only. Only its HP process can write to a board. A tenant's processes can
+ * write to every byte of the tenant's page; no other tenant maps it. The daemon
+ * therefore keeps its own copy of all it decides and treats each field as untrusted
+ * input. False values on a tenant page harm this tenant only:
  *
  *	fields of the daemon	    its processes act on them: wrong gates, limits, slices
  *	used_bytes, memory[]	    its own limit; a report beyond what the driver sees does
@@ -93,13 +92,13 @@ enum hb_page_state {
 	HB_PAGE_CLOSED = 2,
 };
 
-/* What a daemon can do beyond the first daemon with this page version. */
+/* Abilities of a daemon that the first daemon with this page version did not have. */
 enum hb_page_feature {
 	HB_FEATURE_LEASES = 1,   /* it writes low_lease_bytes */
 	HB_FEATURE_DOORBELL = 2, /* it listens to hb_page_gpu.doorbell */
 	HB_FEATURE_BOARDS = 4,   /* HP processes have boards of their own */
 };
-/* Value of hb_page_process.rings; 1 stands for a doorbell that former daemons had on the GPU page. */
+/* Value of hb_page_process.rings; 1 = the doorbell that earlier daemons had on the GPU page. */
 #define HB_PAGE_RINGS 2
 
 enum hb_page_counter {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a signal would do to a process; see signal_action.h. */
+/* Reads from /proc how a process handles signals; see signal_action.h. */
 #include "base/signal_action.h"
 
 #include <dirent.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a signal would do to a process: /proc/PID/status lists which signals it
- * catches, ignores and blocks. The answer may be out of date as soon as it is
- * given. Used by the daemon and by the supervisor of `hb run`.
+ * Tells whether a signal would end a process: /proc/PID/status lists which signals
+ * the process catches, ignores and blocks. The answer may be out of date as soon as
+ * it is given. Used by the daemon and by the supervisor of `hb run`.
  */
 #ifndef HB_BASE_SIGNAL_ACTION_H
 #define HB_BASE_SIGNAL_ACTION_H

@@ -66,7 +66,7 @@ static void read_message(int fd, int64_t until_ns, char *text, size_t size)
 	text[strcspn(text, "\n")] = '\0';
 }
 
-/* In a child: starts hbd as a child of nobody, so that the command never gets the end of hbd as the end of a child. */
+/* In a child, which then ends. So hbd becomes a child of process 1, and its end is never that of a child of the command. */
 static void start_orphan(const char *program, const char *path, bool simulated, int out)
 {
 	pid_t daemon = fork();

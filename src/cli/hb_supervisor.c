@@ -176,7 +176,7 @@ static void stop_with_command(struct supervised *command, int signal)
 {
 	bool had_terminal = command->terminal.given;
 	bool wants_terminal = signal == SIGTTIN || signal == SIGTTOU;
-	if (signal == SIGSTOP) /* somebody stopped this process only */
+	if (signal == SIGSTOP) /* the signal was for this process only */
 		return;
 	if (wants_terminal && hb_run_terminal_give(&command->terminal)) {
 		kill(-command->pid, SIGCONT);
@@ -222,8 +222,8 @@ static pid_t find_child(idtype_t type, pid_t id, int states)
 }
 
 /*
- * Handles children that have ended or stopped. True: the command has ended, and is still a zombie, so that nobody else can
- * get its process group. As process 1 of a container the supervisor also gets children of others.
+ * Handles children that have ended or stopped. True: the command has ended, and is still a zombie, so that no other process
+ * can get its process group. As process 1 of a container the supervisor also gets children of others.
  */
 static bool look_at_children(struct supervised *command)
 {
@@ -247,7 +247,7 @@ static int collect_status(const struct supervised *command)
 	int status = 0;
 	siginfo_t ended = {.si_pid = 0};
 	waitid(P_PID, (id_t)command->pid, &ended, WEXITED | WNOWAIT);
-	/* Who sends a signal to a job sends it to all its processes; the kernel does not say whether it was sent to a group. */
+	/* A signal to a job is for all its processes; the kernel does not say whether it was sent to one process or a group. */
 	if (ended.si_code != CLD_EXITED && ended.si_status == command->passed_on)
 		kill(-command->pid, command->passed_on);
 	while (waitpid(command->pid, &status, 0) < 0 && errno == EINTR)

@@ -26,14 +26,14 @@ static bool is_in_usual_mode(int fd)
 	return tcgetattr(fd, &mode) == 0 && mode.c_lflag & ICANON && mode.c_lflag & ISIG;
 }
 
-void hb_run_terminal_take(struct hb_run_terminal *terminal, bool polite)
+void hb_run_terminal_take(struct hb_run_terminal *terminal, bool if_idle)
 {
 	if (!terminal->given)
 		return;
-	bool has_it = tcgetpgrp(terminal->fd) == terminal->command;
+	bool command_reads = tcgetpgrp(terminal->fd) == terminal->command;
 	/* Another group: the shell has taken the terminal, or the command is a shell and has given it to one of its jobs. */
-	if (!has_it)
-		terminal->given = polite;
-	else if (!polite || is_in_usual_mode(terminal->fd))
+	if (!command_reads)
+		terminal->given = if_idle;
+	else if (!if_idle || is_in_usual_mode(terminal->fd))
 		terminal->given = tcsetpgrp(terminal->fd, getpgrp()) < 0;
 }

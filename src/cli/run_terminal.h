@@ -27,9 +27,9 @@ struct hb_run_terminal {
 /* Gives the terminal to the command. False: hb is in the background, or there is no terminal. */
 bool hb_run_terminal_give(struct hb_run_terminal *terminal);
 /*
- * Takes the terminal back if the command has it. With `polite` only if the terminal is in its usual mode: a program that
- * handles single keys needs it all the time, and gets no signals from keys then, or catches them.
+ * Makes the supervisor's group the foreground group again if the command's group is. With `if_idle` only if the terminal is
+ * in its usual mode: a program that handles single keys needs the terminal all the time.
  */
-void hb_run_terminal_take(struct hb_run_terminal *terminal, bool polite);
+void hb_run_terminal_take(struct hb_run_terminal *terminal, bool if_idle);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "daemon/daemon.h"
 #include "daemon/engine_runs.h"
-#include "daemon/former_page.h"
 #include "daemon/mps_server.h"
+#include "daemon/previous_page.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -145,7 +145,7 @@ bool hb_engine_uses_mps(const struct hb_tenancy *tenancy)
  * An LP tenant outside the MPS server (started with `--engine turns`, or before the server ran) has a context of its
  * own. While it is there all LP tenants take turns, including those inside the server, so that only one LP context has
  * work at a time and tiny time slices are safe. They also take turns instead of the spatial engine while a program of the
- * former release uses the GPU, because it cannot see the boards of HP.
+ * previous release uses the GPU, because it cannot see the boards of HP.
  */
 enum hb_engine hb_engine_of_gpu(const struct hb_gpu *gpu)
 {
@@ -166,5 +166,5 @@ enum hb_engine hb_engine_of_gpu(const struct hb_gpu *gpu)
 		return HB_ENGINE_TEMPORAL;
 	if (!spatial && (!requested || temporal || engine == HB_ENGINE_TURNS))
 		return engine;
-	return hb_former_pages_in_use(gpu) ? HB_ENGINE_TURNS : HB_ENGINE_SPATIAL;
+	return hb_previous_pages_in_use(gpu) ? HB_ENGINE_TURNS : HB_ENGINE_SPATIAL;
 }

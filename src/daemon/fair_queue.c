@@ -2,7 +2,7 @@
 /* Requests of connections, users in turn; see fair_queue.h. */
 #include "daemon/fair_queue.h"
 
-/* No request waited, so nobody had to wait for what a user took too much. */
+/* While no request waited, a user that took more than its turns delayed no other user: its debt ends. */
 static void clear_debts(struct hb_fair_queue *queue)
 {
 	for (size_t i = 0; i < HB_USERS_MAX; i++)

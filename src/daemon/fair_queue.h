@@ -4,7 +4,7 @@
  * connections in turn (deficit round robin on measured time). Pure: the caller
  * measures how long a request took. Used by socket_server.c.
  *
- * Each user in turn is served until its requests took HB_FAIR_QUANTUM_NS. What a
+ * Each user in turn is served until its requests took HB_FAIR_QUANTUM_NS. Time that a
  * request took beyond that is subtracted from the user's next turns. If n other users
  * have requests and no request takes longer than c, then a user's request is
  * served after at most n * (HB_FAIR_QUANTUM_NS + c) of other users' requests, however many

@@ -9,7 +9,6 @@
 #include "daemon/daemon.h"
 #include "daemon/engine_choice.h"
 #include "daemon/engine_runs.h"
-#include "daemon/former_page.h"
 #include "daemon/gpc_layout.h"
 #include "daemon/gpu_boards.h"
 #include "daemon/gpu_core.h"
@@ -21,6 +20,7 @@
 #include "daemon/gpu_slices.h"
 #include "daemon/gpu_spatial.h"
 #include "daemon/page_memory.h"
+#include "daemon/previous_page.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -83,7 +83,7 @@ void hb_gpu_tick(struct hb_gpu *gpu, int64_t now_ns)
 		if (tenancy)
 			hb_gpu_set_slices(gpu, tenancy);
 	}
-	hb_former_pages_update(gpu);
+	hb_previous_pages_update(gpu);
 }
 
 /* --- tenants are added and removed --------------------------------------------------------- */
@@ -176,7 +176,7 @@ void hb_gpu_remove(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_n
 	leave_core(gpu, tenancy, now_ns);
 	state->is_present = false;
 	hb_gpu_close_doorbell(gpu, tenancy->index);
-	hb_former_page_free(gpu, tenancy->index);
+	hb_previous_page_free(gpu, tenancy->index);
 	hb_gpu_drop_boards(gpu, tenancy, HB_PAGE_PROCESSES);
 	hb_gpu_apply(gpu);
 	gpu->memory_changed = true;
@@ -232,7 +232,7 @@ static void publish_engine(struct hb_gpu *gpu)
 		if (tenancy)
 			tenancy->page->gpus[gpu->tenants[i].gpu_index].engine = gpu->engine;
 	}
-	hb_former_pages_update(gpu);
+	hb_previous_pages_update(gpu);
 }
 
 void hb_gpu_choose_engine(struct hb_gpu *gpu, int64_t now_ns)

@@ -2,7 +2,7 @@
 /*
  * Listens to faults of the GPUs (Xid, memory errors, lost GPUs) on a thread of its own,
  * because the driver answers when it likes, or never. The loop marks the GPU,
- * logs the fault, and opens the gates of a lost GPU, so that nobody waits for it.
+ * logs the fault, and opens the gates of a lost GPU, so that no launch waits for it.
  */
 #ifndef HB_DAEMON_GPU_EVENTS_H
 #define HB_DAEMON_GPU_EVENTS_H

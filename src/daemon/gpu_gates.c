@@ -32,7 +32,7 @@ static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32
 
 /* --- decisions of the core to the pages ------------------------------------------------- */
 
-/* Nobody waits for the work of a lost GPU. */
+/* A lost GPU ends no work, so its gates stay open. */
 static void set_gate(const struct hb_gpu *gpu, struct hb_gate *gate, const struct hb_tenant_state *state)
 {
 	if (hb_gate_set(gate, gpu->is_lost ? HB_GATE_OPEN : state->gate, state->depth))

@@ -47,7 +47,7 @@ uint64_t hb_gpu_memory_total(const struct hb_gpu *gpu, const struct hb_tenancy *
 	return total < BYTES_MOST ? total : BYTES_MOST;
 }
 
-/* What all LP tenants together may use, as far as this tenant is concerned; UINT64_MAX = no limit. */
+/* Returns how much all LP tenants together may use, by the total that counts for this tenant; UINT64_MAX = no limit. */
 static uint64_t limit_for(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 {
 	uint64_t total = hb_gpu_memory_total(gpu, tenancy, gpu->tenants[tenancy->index].gpu_index);
@@ -116,7 +116,7 @@ static bool read_driver(const struct hb_gpu *gpu, const struct hb_tenancy *tenan
 	return true;
 }
 
-/* What the tenant reports, as far as the driver sees it. */
+/* Returns the memory that the tenant reports, limited to what the driver sees. */
 static uint64_t count_seen(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 {
 	uint64_t used = reported(gpu, tenancy), seen;
@@ -125,7 +125,7 @@ static uint64_t count_seen(const struct hb_gpu *gpu, const struct hb_tenancy *te
 	return used < seen ? used : seen;
 }
 
-/* What the tenant's memory counts as. */
+/* Returns how much memory the tenant counts as using. */
 static uint64_t count_used(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	bool believed = now_ns >= gpu->leases[tenancy->index].disbelieved_until;
@@ -199,7 +199,7 @@ static bool is_just_granted(const struct hb_gpu *gpu, uint32_t index, int64_t no
 	return gpu->leases[index].granted_ns && now_ns - gpu->leases[index].granted_ns < GRANT_NS;
 }
 
-/* What the tenant's use and the unused part of its lease count as. */
+/* Returns how much memory the tenant counts as using, with the unused part of its lease. */
 static uint64_t count_committed(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	uint64_t used = reported(gpu, tenancy), lease = gpu->leases[tenancy->index].bytes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory that LP tenants may use on a GPU: together the GPU's memory without
- * the reserve for HP. What none of them uses is divided into leases on the tenant
- * pages (struct hb_page_gpu). A tenant that needs more asks (message MEMORY) and
+ * Divides the memory that LP tenants may use on a GPU: the GPU's memory without the
+ * reserve for HP. The unused part of it is divided into leases on the tenant pages
+ * (struct hb_page_gpu). A tenant that needs more asks (message MEMORY) and
  * gets it from the unused leases of the others.
  *
  * Trust. A tenant reports what it uses on its own page. A report counts only up to

@@ -74,7 +74,7 @@ struct hb_gpu_fault {
 	char user[64];         /* and its user */
 };
 
-struct hb_former_page;
+struct hb_previous_page;
 
 struct hb_gpu {
 	struct hb_daemon *daemon;
@@ -99,12 +99,12 @@ struct hb_gpu {
 	/* By index of hb_daemon.tenancies; NULL = not needed so far, or the thread could not be made. */
 	struct hb_doorbell_listener *doorbells[HB_TENANCIES_MAX];
 	/* By index of hb_daemon.tenancies; NULL = no process of the tenant needs one. */
-	struct hb_former_page *former[HB_TENANCIES_MAX];
+	struct hb_previous_page *previous[HB_TENANCIES_MAX];
 	uint32_t wanted_news;       /* the news that the GPU page asks shims to report: enum hb_gpu_news */
 	bool poll_again;            /* news may have occurred just before the page asked for them */
 	struct hb_gpu_fault *fault; /* NULL = none */
 	bool is_lost;           /* the GPU does not answer the driver: its gates are open, and it gets no new tenants */
-	struct hb_user *user;   /* is charged for a GPU that the driver does not list; NULL = nobody */
+	struct hb_user *user;   /* is charged for a GPU that the driver does not list; NULL = no user is */
 	int64_t run_tick_ns;    /* the last tick of engine_runs.c; 0 = none yet */
 	struct hb_gpu_use *use; /* what the driver last said of the GPU; NULL = nothing yet */
 	struct hb_gpu_measures *measures;

@@ -276,7 +276,7 @@ int main(int argc, char **argv)
 	/* A core's tables are large and mostly unused: malloc() maps them, so unused pages cost nothing and freed ones return. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 18);
 	open_standard_fds();
-	/* What the program that started the daemon left open must not reach the programs that the daemon starts. */
+	/* Programs that the daemon starts must not inherit descriptors of the program that started the daemon. */
 	close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
 	if (argc == 2 && strcmp(argv[1], HB_END_PROCESSES_OPTION) == 0)
 		return hb_end_processes_main();

@@ -45,9 +45,10 @@ static size_t take_lines(void)
 	size_t length = writer.n_waiting;
 	memcpy(writer.writing, writer.waiting, length);
 	if (writer.lost)
-		length += (size_t)snprintf(writer.writing + length, sizeof writer.writing - length,
-					   "hbd: warning: %lu lines of the log were lost, because nobody read them\n",
-					   writer.lost);
+		length += (size_t)snprintf(
+			writer.writing + length, sizeof writer.writing - length,
+			"hbd: warning: %lu lines of the log were lost, because standard error was not read\n",
+			writer.lost);
 	writer.n_waiting = 0;
 	writer.lost = 0;
 	return length;

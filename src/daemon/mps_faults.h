@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds out which process made the clients of the MPS server lose their GPU work. A fault of one client ends the work
- * of all, and the driver gives all of them the same error. What is known: when each process saw the error (its shim
- * writes that to its page), which processes ended while their kernels ran, and what the driver reports (gpu_events.h).
- * Only the last one is proof; the others are a guess, and the messages say so.
+ * of all, and the driver gives all of them the same error. The daemon knows when each process saw the error (its
+ * shim writes that to its page), which processes ended while their kernels ran, and which process the driver named
+ * (gpu_events.h). Only the last one is proof; the others are a guess, and the messages say so.
  */
 #ifndef HB_DAEMON_MPS_FAULTS_H
 #define HB_DAEMON_MPS_FAULTS_H
@@ -21,7 +21,7 @@ void hb_mps_faults_note_end(struct hb_member *member);
 void hb_mps_faults_tick(struct hb_mps_faults *faults, int64_t now_ns);
 /* Looks at the processes of one tenant. Whether a fault that concerns the tenant is not decided yet. */
 bool hb_mps_faults_wait(struct hb_tenancy *tenancy);
-/* What the user of this tenant has to know about the last fault: one line, "" = nothing. */
+/* Writes what happened to this tenant in the last fault, for its user: one line; "" = the fault did not concern it. */
 void hb_mps_faults_text(const struct hb_mps_faults *faults, uint32_t tenant, char *text, size_t size);
 /* The last fault for the status: an object, or null. */
 struct json_t *hb_mps_faults_json(const struct hb_mps_faults *faults);

@@ -316,7 +316,7 @@ void hb_mps_find_old_server(struct hb_mps *mps)
 
 /*
  * Any user who reaches the control program's pipe can ask for a server of his own, for which all others would then have
- * to wait. So nobody may enter the folder but the user whose programs the server serves.
+ * to wait. So only the user whose programs the server serves may enter the folder.
  */
 static int admit_user(const struct hb_mps *mps, const char *folder)
 {

@@ -72,7 +72,7 @@ int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int
 	return make_gpu_page(uuid, GPU_PAGE_SEALS, page, fd);
 }
 
-int hb_former_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
+int hb_previous_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
 {
 	return make_gpu_page(uuid, SEALS, page, fd);
 }

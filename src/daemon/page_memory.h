@@ -19,8 +19,8 @@
 int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd);
 /* The same for a GPU page, which only this mapping can write to. */
 int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd);
-/* The same, but also writable for others: for one tenant of the former release (former_page.h). */
-int hb_former_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd);
+/* The same, but also writable for others: for one tenant of the previous release (previous_page.h). */
+int hb_previous_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd);
 /*
  * Whether a descriptor is a memfd that is sealed like a page. For a descriptor that a client sent this is the first
  * question: every other call could wait for the file system that the file is on, which may be the client's own.

@@ -3,8 +3,8 @@
 #include "daemon/server_connection.h"
 
 #include "base/clock.h"
-#include "daemon/former_page.h"
 #include "daemon/gpu.h"
+#include "daemon/previous_page.h"
 #include "daemon/registration.h"
 
 #include <errno.h>
@@ -82,11 +82,11 @@ static int collect_pages(const struct hb_connection *connection, const struct hb
 {
 	fds[0] = tenancy->page_fd;
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
-		bool is_former = !(connection->features & HB_PROTOCOL_ONE_WRITER);
-		int fd = is_former ? hb_former_page_fd(tenancy->gpus[i], tenancy) : tenancy->gpus[i]->page_fd;
+		bool is_previous = !(connection->features & HB_PROTOCOL_ONE_WRITER);
+		int fd = is_previous ? hb_previous_page_fd(tenancy->gpus[i], tenancy) : tenancy->gpus[i]->page_fd;
 		if (fd < 0)
 			return fd;
-		if (is_former)
+		if (is_previous)
 			hb_gpu_choose_engine(tenancy->gpus[i], hb_clock_now_ns());
 		fds[i + 1] = fd;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon answers to each request. Called by socket_server.c. */
+/* Answers the requests of clients. Called by socket_server.c. */
 #ifndef HB_DAEMON_SERVER_REQUESTS_H
 #define HB_DAEMON_SERVER_REQUESTS_H
 

@@ -82,7 +82,7 @@ static bool lock_byte(const struct hb_socket_lock *lock, uint32_t generation, sh
 
 /* --- taking it ---------------------------------------------------------------------------------- */
 
-/* Locks the byte of the present generation. False: another process has it. */
+/* Locks the byte of the present generation. False: another process has locked it. */
 static bool try_lock(struct hb_socket_lock *lock)
 {
 	for (;;) {
@@ -131,7 +131,7 @@ static int kill_holder(const struct hb_socket_lock *lock, pid_t *pid)
 	return result;
 }
 
-/* Waits for a holder that does not run. Of several daemons that do this, one gets the byte of the next generation. */
+/* Waits for a holder that does not run. If several daemons do this, one of them gets the byte of the next generation. */
 static int replace_holder(struct hb_socket_lock *lock, const char *socket_path, struct hb_error *error)
 {
 	bool alive = false;

@@ -3,7 +3,7 @@
  * The lock that makes a daemon the only one of its socket: the file SOCKET.lock. It contains the holder's process and
  * heartbeat, so that a new daemon can take the socket from a holder that does not run any more but cannot end either: one
  * that waits in the kernel keeps its locks in spite of SIGKILL. Each holder locks another byte of the file, the one of
- * the present generation. The process that replaces a holder raises the generation; nobody looks at the old byte again.
+ * the present generation. The process that replaces a holder raises the generation; the old byte is never used again.
  */
 #ifndef HB_DAEMON_SOCKET_LOCK_H
 #define HB_DAEMON_SOCKET_LOCK_H
@@ -16,7 +16,7 @@
 struct hb_socket_lock;
 
 /*
- * Takes the lock of this socket. A holder whose heartbeat stands still for 5 s is ended with SIGKILL; if it keeps the
+ * Takes the lock of this socket. A holder that has written no heartbeat for 5 s is ended with SIGKILL; if it keeps the
  * lock even then, it is replaced. -EADDRINUSE: another daemon serves the socket.
  */
 int hb_socket_lock_take(const char *socket_path, struct hb_socket_lock **lock, struct hb_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each user holds and may still take; see user_budget.h. */
+/* Counts the places of each user; see user_budget.h. */
 #include "daemon/user_budget.h"
 
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static uint32_t count_missing(const struct hb_user_table *table, const struct hb
 	return user->held[kind] < kept ? kept - user->held[kind] : 0;
 }
 
-/* What the seats of all others miss. `user` claims a seat if there is an unclaimed one. */
+/* Returns how many places the other seats miss. `user` claims a seat if there is an unclaimed one. */
 static uint32_t count_missing_of_others(const struct hb_user_table *table, const struct hb_user *user,
 					enum hb_place_kind kind)
 {

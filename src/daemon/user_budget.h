@@ -7,7 +7,7 @@
  *
  * A seat is the right to k places of each kind. There are `users` seats and one for
  * root. A user gets a seat with its first place if one is free, and loses it when it
- * holds nothing. Further users compete for the places that are kept for nobody. A
+ * holds nothing. Further users compete for the places that are not kept. A
  * user with a seat misses k - held places, or none if it holds k or more. An unclaimed seat
  * misses k. The one rule: a user may take a place if afterwards every other seat could
  * still get what it misses, that is, if
@@ -79,7 +79,7 @@ struct hb_user_table {
 	int64_t window_since_ns;
 };
 
-/* `users` = for how many users beside root places are kept; 0 = for nobody, who comes first gets them. */
+/* `users` = the number of users beside root for whom places are kept; 0 = none are kept, the first users get them. */
 void hb_user_table_init(struct hb_user_table *table, const struct hb_place_limit limits[HB_N_PLACES], uint32_t users);
 /*
  * The record of this user. A new user gets an unused record or that of the user who has held nothing for

@@ -38,7 +38,7 @@ int hb_user_places_refuse(struct hb_daemon *daemon, const struct hb_peer *peer, 
  * because programs can invent UUIDs. 0, -EDQUOT, -ENODEV (the driver has no such GPU), or what hb_gpu_find_or_add() returns.
  */
 int hb_gpu_claim(struct hb_tenancy *tenancy, const unsigned char uuid[HB_UUID_BYTES], struct hb_gpu **gpu);
-/* A tenant no longer uses the GPU: another user of it is charged, or nobody. */
+/* A tenant no longer uses the GPU: another user with a tenant on it is charged, if there is one. */
 void hb_gpu_unclaim(struct hb_gpu *gpu);
 
 #endif

@@ -17,7 +17,7 @@ struct hb_nvml_calls {
  * process: a library that is missing then stays missing. Any thread.
  */
 const struct hb_nvml_calls *hb_nvml_load(char *why, size_t size);
-/* What a result means, for people. */
+/* Returns what a result of NVML means, as text. */
 const char *hb_nvml_error_text(int code);
 
 #endif

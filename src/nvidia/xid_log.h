@@ -11,7 +11,7 @@
 
 #define HB_XID_LOG "/dev/kmsg"
 
-/* What a line "NVRM: Xid (PCI:0000:17:00): 31, pid=123, name=python, ..." says. */
+/* A line of the log: "NVRM: Xid (PCI:0000:17:00): 31, pid=123, name=python, ...". */
 struct hb_xid_line {
 	char bus[24];
 	uint32_t xid;

@@ -55,7 +55,7 @@
 #define HB_MSG_TEXT_MAX 32768
 #define HB_MSG_MAX (HB_MSG_TEXT_MAX + 1024) /* no message is larger */
 #define HB_TOKEN_BYTES 16
-/* Seals of a board: it cannot be resized, and nobody can map it writable who has not done so before. */
+/* Seals of a board: it cannot be resized, and it cannot be mapped writable any more. */
 #define HB_BOARD_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
 #define HB_UUID_BYTES 16
 
@@ -66,12 +66,12 @@ struct hb_msg_header {
 };
 
 /*
- * What client and daemon can do beyond the first release with protocol version 1, in which these bits were 0. So that an
+ * Abilities that the first release with protocol version 1 did not have; there these bits were 0. So that an
  * upgrade keeps running tenants scheduled, a change of the protocol or of a page gets a bit here (and in enum
  * hb_page_feature, if processes must see it without a message); a new version number would cut them off.
  */
 enum hb_protocol_feature {
-	HB_PROTOCOL_ONE_WRITER = 1,  /* the client maps GPU pages read-only (else: former_page.h) */
+	HB_PROTOCOL_ONE_WRITER = 1,  /* the client maps GPU pages read-only (else: previous_page.h) */
 	HB_PROTOCOL_SUPERVISION = 2, /* HB_REGISTER_SUPERVISED and TERMINATE */
 	HB_PROTOCOL_ALL_FEATURES = 3,
 };

@@ -80,7 +80,7 @@ static bool has_lease(const struct hb_place *place)
 	return (features & HB_FEATURE_LEASES) && !hb_daemon_silent(place);
 }
 
-/* What bounds a claim, besides the tenant's own limit. */
+/* The bound of a claim, besides the tenant's own limit. */
 enum room_limit {
 	BY_LEASE,
 	BY_SHARE, /* the daemon cannot be asked, and its heartbeat is not old enough to show that */

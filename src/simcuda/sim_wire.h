@@ -129,7 +129,7 @@ struct sim_rm_call {
 	unsigned char params[SIM_RM_PARAMS];
 };
 
-/* Whose context it is. In a FRAGILE one the death of a client with unfinished work ends the other clients' work. */
+/* The owner of a context. In a FRAGILE one the death of a client with unfinished work ends the other clients' work. */
 enum sim_mps_kind { SIM_MPS_NONE, SIM_MPS_SERVER, SIM_MPS_FRAGILE };
 
 struct sim_request {

@@ -4,7 +4,7 @@
  *   scribbler SOCKET     joins the daemon and writes random values into every field that it can map, until a line arrives
  *                        on its standard input
  *   scribbler --model old|new
- *                        the negative control: a bystander with the rules of the former pages (one GPU page that all
+ *                        the negative control: a bystander with the rules of the previous pages (one GPU page that all
  *                        tenants can write to) or of the present ones, in one process with the same writer
  * It first tries every way to write to the GPU page and to the boards of others, and reports "writable: N".
  */

@@ -3,7 +3,7 @@
 """A hostile tenant of one user writes random values into every field of every page that it can
 map (scribbler.c). Programs of another user beside it allocate what they would get alone, pass
 their gates, and are scheduled by the same rules, under each engine. The scribbler's own model of
-the former pages is the negative control. Needs root, setpriv and a mount namespace of its own;
+the previous pages is the negative control. Needs root, setpriv and a mount namespace of its own;
 skipped where these are missing."""
 import json
 import os
@@ -74,7 +74,7 @@ class Scribbling(unittest.TestCase):
         done = subprocess.run([SCRIBBLER, "--model", which], capture_output=True, text=True, timeout=LIMIT, check=True)
         return [int(n) for n in re.findall(r"\d+", done.stdout)]
 
-    def test_the_same_writer_defeats_the_former_pages(self):
+    def test_the_same_writer_defeats_the_previous_pages(self):
         refused, held = self.model("old")
         self.assertGreater(refused, 100)
         self.assertGreater(held, 100)

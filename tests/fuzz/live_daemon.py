@@ -229,7 +229,7 @@ class Attacker:
     def attack_once(self):
         client = None
         try:
-            # Without features it counts as a program of the former release.
+            # Without features it counts as a program of the previous release.
             client = Client(self.path, features=self.random.choice((0, VALUES["HB_PROTOCOL_ALL_FEATURES"])))
             for _ in range(self.random.randrange(1, 30)):
                 self.do_one(client)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPU pages for programs of the former release; see former_page.h. */
-#include "daemon/former_page.h"
+/* GPU pages for programs of the previous release; see previous_page.h. */
+#include "daemon/previous_page.h"
 
 #include "base/log.h"
 #include "daemon/daemon.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The former layout has the same fields at the same places, except that the boards and the doorbell were on the page. */
+/* The previous layout has the same fields at the same places, except that the boards and the doorbell were on the page. */
 static void copy_fields(struct hb_gpu_page *to, const struct hb_gpu_page *from)
 {
 	to->engine = from->engine;
@@ -31,44 +31,44 @@ static void copy_fields(struct hb_gpu_page *to, const struct hb_gpu_page *from)
 	to->daemon_since_ns = from->daemon_since_ns;
 }
 
-int hb_former_page_fd(struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
+int hb_previous_page_fd(struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 {
-	struct hb_former_page *known = gpu->former[tenancy->index];
+	struct hb_previous_page *known = gpu->previous[tenancy->index];
 	if (known)
 		return known->fd;
-	struct hb_former_page *made = calloc(1, sizeof *made);
-	int result = made ? hb_former_gpu_page_new(gpu->uuid, &made->page, &made->fd) : -ENOMEM;
+	struct hb_previous_page *made = calloc(1, sizeof *made);
+	int result = made ? hb_previous_gpu_page_new(gpu->uuid, &made->page, &made->fd) : -ENOMEM;
 	if (result < 0) {
 		free(made);
 		return result;
 	}
-	hb_log_info("tenant %u was started with the former release; it stays scheduled, without the spatial engine",
+	hb_log_info("tenant %u was started with the previous release; it stays scheduled, without the spatial engine",
 		    tenancy->number);
-	gpu->former[tenancy->index] = made;
+	gpu->previous[tenancy->index] = made;
 	copy_fields(made->page, gpu->page);
 	return made->fd;
 }
 
-void hb_former_pages_update(struct hb_gpu *gpu)
+void hb_previous_pages_update(struct hb_gpu *gpu)
 {
 	for (uint32_t i = 0; i < gpu->tenants_end; i++)
-		if (gpu->former[i])
-			copy_fields(gpu->former[i]->page, gpu->page);
+		if (gpu->previous[i])
+			copy_fields(gpu->previous[i]->page, gpu->page);
 }
 
-void hb_former_page_free(struct hb_gpu *gpu, uint32_t index)
+void hb_previous_page_free(struct hb_gpu *gpu, uint32_t index)
 {
-	if (!gpu->former[index])
+	if (!gpu->previous[index])
 		return;
-	hb_gpu_page_free(gpu->former[index]->page, gpu->former[index]->fd);
-	free(gpu->former[index]);
-	gpu->former[index] = NULL;
+	hb_gpu_page_free(gpu->previous[index]->page, gpu->previous[index]->fd);
+	free(gpu->previous[index]);
+	gpu->previous[index] = NULL;
 }
 
-bool hb_former_pages_in_use(const struct hb_gpu *gpu)
+bool hb_previous_pages_in_use(const struct hb_gpu *gpu)
 {
 	for (uint32_t i = 0; i < gpu->tenants_end; i++)
-		if (gpu->former[i])
+		if (gpu->previous[i])
 			return true;
 	return false;
 }
