@@ -2,31 +2,23 @@
 /* Starts, watches and stops the MPS server; see mps_server.h. */
 #include "daemon/mps_server.h"
 
-#include "base/install_path.h"
 #include "base/log.h"
-#include "daemon/access_list.h"
 #include "daemon/command.h"
 #include "daemon/daemon.h"
+#include "daemon/mps_place.h"
 #include "daemon/tenancy.h"
 #include "gpu/provider.h"
-#include "protocol/tenant_options_env.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define STEP_LIMIT_MS 10000
 #define ASK_EVERY_MS 100
 #define ASKS_MAX 100 /* the server has ten seconds to start */
-
-extern char **environ;
 
 struct hb_mps {
 	struct hb_daemon *daemon;
@@ -37,7 +29,7 @@ struct hb_mps {
 	bool again;       /* hb_mps_start() was called while the server was stopping */
 	char why[200];
 	char program[PATH_MAX];
-	char pipe_dir[HB_PATH_MAX + 16], log_dir[HB_PATH_MAX + 16];
+	struct hb_mps_place place;
 	unsigned char token[HB_TOKEN_BYTES];
 	unsigned asks;
 	char input[64];
@@ -63,86 +55,19 @@ static void set_state(struct hb_mps *mps, enum hb_mps_state state, const char *w
 		mps->events.changed(mps->daemon);
 }
 
-/* --- environment ------------------------------------------------------------------- */
-
-/* Adds or replaces a variable for the control program and the server that it starts. free_environment() frees it. */
-static void add_variable(char **list, size_t *n, const char *name, const char *value)
-{
-	size_t length = strlen(name);
-	char *entry = NULL;
-	if (asprintf(&entry, "%s=%s", name, value) < 0)
-		return;
-	for (size_t i = 0; i < *n; i++)
-		if (strncmp(list[i], name, length) == 0 && list[i][length] == '=') {
-			free(list[i]);
-			list[i] = entry;
-			return;
-		}
-	list[(*n)++] = entry;
-	list[*n] = NULL;
-}
-
-#define OWN_VARIABLES 10
-
-static void add_shim(char **list, size_t *n, const struct hb_provider *provider)
-{
-	char shim[PATH_MAX], path[3 * PATH_MAX], driver[PATH_MAX];
-	const char *old = getenv("LD_LIBRARY_PATH");
-	if (hb_install_shim_dir(shim, sizeof shim) < 0) {
-		hb_log_warning(
-			"the shim's libcuda.so.1 was not found: the MPS server keeps the driver's own time slices");
-		return;
-	}
-	snprintf(path, sizeof path, "%s%s%.4096s", shim, old && *old ? ":" : "", old ? old : "");
-	add_variable(list, n, "LD_LIBRARY_PATH", path);
-	if (provider->driver_library(driver, sizeof driver) == 0)
-		add_variable(list, n, "HB_REAL_LIBCUDA", driver);
-}
-
-static char **make_environment(struct hb_mps *mps)
-{
-	size_t n = 0, count = 0;
-	char token[2 * HB_TOKEN_BYTES + 1];
-	while (environ[count])
-		count++;
-	char **list = calloc(count + OWN_VARIABLES + 1, sizeof *list);
-	for (; list && n < count; n++)
-		list[n] = strdup(environ[n]);
-	if (!list)
-		return NULL;
-	hb_token_format(mps->token, token);
-	add_variable(list, &n, "CUDA_MPS_PIPE_DIRECTORY", mps->pipe_dir);
-	add_variable(list, &n, "CUDA_MPS_LOG_DIRECTORY", mps->log_dir);
-	add_variable(list, &n, "HB_SOCKET", mps->daemon->options.socket);
-	add_variable(list, &n, "HB_TENANT", token);
-	add_variable(list, &n, "HB_PRIORITY", "low");
-	add_variable(list, &n, "HB_ROLE", "server");
-	if (mps->daemon->options.simulated)
-		add_variable(list, &n, "HB_GPU", "sim");
-	add_shim(list, &n, hb_provider_of(mps->daemon->options.simulated));
-	return list;
-}
-
-static void free_environment(char **list)
-{
-	for (size_t i = 0; list && list[i]; i++)
-		free(list[i]);
-	free(list);
-}
-
 /* --- steps --------------------------------------------------------------------------- */
 
 static int run_step(struct hb_mps *mps, const char *option, const char *input, hb_command_done *done)
 {
 	char *arguments[] = {mps->program, (char *)(uintptr_t)option, NULL};
-	char **environment = make_environment(mps);
+	char **environment = hb_mps_place_environment(&mps->place, mps->token);
 	if (!environment)
 		return -ENOMEM;
 	if (input)
 		snprintf(mps->input, sizeof mps->input, "%s", input);
 	int result = hb_command_run(&mps->daemon->loop, arguments, environment, input ? mps->input : NULL,
 				    STEP_LIMIT_MS, done, mps);
-	free_environment(environment);
+	hb_mps_environment_free(environment);
 	mps->steps += result == 0;
 	return result;
 }
@@ -188,7 +113,7 @@ int hb_mps_call(struct hb_mps *mps, const char *command, uint64_t limit_ms, void
 {
 	char *arguments[] = {mps->program, NULL};
 	struct mps_call *call = calloc(1, sizeof *call);
-	char **environment = make_environment(mps);
+	char **environment = hb_mps_place_environment(&mps->place, mps->token);
 	int result = call && environment ? 0 : -ENOMEM;
 	if (result == 0) {
 		*call = (struct mps_call){.mps = mps, .done = done, .argument = argument};
@@ -196,7 +121,7 @@ int hb_mps_call(struct hb_mps *mps, const char *command, uint64_t limit_ms, void
 		result = hb_command_run(&mps->daemon->loop, arguments, environment, call->input, limit_ms, call_ended,
 					call);
 	}
-	free_environment(environment);
+	hb_mps_environment_free(environment);
 	mps->steps += result == 0;
 	if (result < 0)
 		free(call);
@@ -314,57 +239,6 @@ void hb_mps_find_old_server(struct hb_mps *mps)
 
 /* --- for the daemon ---------------------------------------------------------------------- */
 
-/*
- * Any user who reaches the control program's pipe can ask for a server of his own, for which all others would then have
- * to wait. So only the user whose programs the server serves may enter the folder.
- */
-static int admit_user(const struct hb_mps *mps, const char *folder)
-{
-	if (!mps->daemon->options.system_mode || mps->uid == geteuid())
-		return 0;
-	int result = hb_access_list_set(folder, 0700, mps->uid, 5);
-	if (result != -EOPNOTSUPP)
-		return result;
-	hb_log_warning("%s is on a file system without access control lists: every user can enter it", folder);
-	return chmod(folder, 0755) < 0 ? -errno : 0;
-}
-
-/* Whatever the umask and the mode of an existing folder. */
-static int make_folder(const struct hb_mps *mps, const char *path)
-{
-	const mode_t mode = 0700;
-	struct stat found;
-	char own[32];
-	if (mkdir(path, mode) < 0 && errno != EEXIST)
-		return -errno;
-	int fd = open(path,
-		      O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); /* O_PATH works without the right to read it */
-	if (fd < 0)
-		return -errno;
-	snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
-	int result = fstat(fd, &found) < 0 ? -errno : 0;
-	if (result == 0 && found.st_uid != geteuid())
-		result = -EPERM;
-	if (result == 0 && (found.st_mode & 07777) != mode && chmod(own, mode) < 0)
-		result = -errno;
-	if (result == 0)
-		result = admit_user(mps, own);
-	close(fd);
-	return result;
-}
-
-/* The server runs as its user, whose groups it may lack, and its shim has to reach the daemon. */
-static void admit_server(const struct hb_mps *mps)
-{
-	const struct hb_daemon_options *options = &mps->daemon->options;
-	if (!options->system_mode || mps->uid == geteuid())
-		return;
-	int result = hb_access_list_set(options->socket, 0660, mps->uid, 6);
-	if (result < 0)
-		hb_log_info("%s: no access for the MPS server of user %u: %s", options->socket, (unsigned)mps->uid,
-			    strerror(-result));
-}
-
 /* The user of the running server; it may have been started by an earlier daemon. */
 static uid_t server_user(const struct hb_mps *mps)
 {
@@ -389,16 +263,12 @@ void hb_mps_start(struct hb_mps *mps, uid_t uid)
 		return;
 	}
 	mps->uid = uid;
-	int result = make_folder(mps, mps->pipe_dir);
-	if (result == 0)
-		result = make_folder(mps, mps->log_dir);
-	if (result == 0)
-		admit_server(mps);
+	int result = hb_mps_place_prepare(&mps->place, uid);
 	set_state(mps, HB_MPS_STARTING, "");
 	if (result == 0)
 		result = run_step(mps, "-d", NULL, control_started);
 	if (result < 0)
-		fail_step(mps, mps->pipe_dir, result);
+		fail_step(mps, mps->place.pipe_dir, result);
 }
 
 bool hb_mps_starts_for_other(const struct hb_mps *mps, uid_t uid)
@@ -466,7 +336,7 @@ const char *hb_mps_why(const struct hb_mps *mps)
 
 const char *hb_mps_pipe_dir(const struct hb_mps *mps)
 {
-	return mps->pipe_dir;
+	return mps->place.pipe_dir;
 }
 
 pid_t hb_mps_server_pid(const struct hb_mps *mps)
@@ -479,44 +349,6 @@ const unsigned char *hb_mps_token(const struct hb_mps *mps)
 	return mps->token;
 }
 
-/* Other users may be able to write to the folder: refuses links and files that another user owns. */
-static bool read_token(struct hb_mps *mps, const char *path)
-{
-	char text[2 * HB_TOKEN_BYTES + 1] = "";
-	struct stat found;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	bool known = fd >= 0 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() &&
-		     read(fd, text, sizeof text - 1) > 0 && hb_token_parse(text, mps->token) == 0;
-	if (fd >= 0)
-		close(fd);
-	return known;
-}
-
-static int write_token(const struct hb_mps *mps, const char *path)
-{
-	char text[2 * HB_TOKEN_BYTES + 1];
-	hb_token_format(mps->token, text);
-	if (unlink(path) < 0 && errno != ENOENT)
-		return -errno;
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	ssize_t n = write(fd, text, strlen(text));
-	return close(fd) == 0 && n == (ssize_t)strlen(text) ? 0 : -EIO;
-}
-
-/* The server may run longer than this daemon, so the token is stored in a file for the next one. */
-static int load_token(struct hb_mps *mps)
-{
-	char path[sizeof mps->pipe_dir + 16];
-	snprintf(path, sizeof path, "%s.token", mps->pipe_dir);
-	if (read_token(mps, path))
-		return 0;
-	if (getrandom(mps->token, sizeof mps->token, 0) != (ssize_t)sizeof mps->token)
-		return -EIO;
-	return write_token(mps, path);
-}
-
 int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, struct hb_mps **mps)
 {
 	struct hb_mps *made = calloc(1, sizeof *made);
@@ -524,10 +356,8 @@ int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, str
 		return -ENOMEM;
 	made->daemon = daemon;
 	made->events = *events;
-	const char *prefix = daemon->options.simulated ? "sim-" : "";
-	snprintf(made->pipe_dir, sizeof made->pipe_dir, "%s/%smps", daemon->options.dir, prefix);
-	snprintf(made->log_dir, sizeof made->log_dir, "%s/%smps-log", daemon->options.dir, prefix);
-	int result = load_token(made);
+	hb_mps_place_init(&made->place, &daemon->options);
+	int result = hb_mps_place_make_token(&made->place, made->token);
 	if (result < 0) {
 		free(made);
 		return result;
@@ -540,8 +370,8 @@ int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, str
 		snprintf(made->why, sizeof made->why, "switched off in the configuration");
 	else if (hb_provider_of(daemon->options.simulated)->mps_control(made->program, sizeof made->program, &why) < 0)
 		snprintf(made->why, sizeof made->why, "%s", why);
-	char control[sizeof made->pipe_dir + 16];
-	snprintf(control, sizeof control, "%s/control", made->pipe_dir);
+	char control[sizeof made->place.pipe_dir + 16];
+	snprintf(control, sizeof control, "%s/control", made->place.pipe_dir);
 	made->left_behind = access(control, F_OK) == 0;
 	made->state = made->why[0] ? HB_MPS_OFF : HB_MPS_IDLE;
 	*mps = made;

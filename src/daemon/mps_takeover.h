@@ -10,12 +10,6 @@
 #include "daemon/daemon.h"
 
 /*
- * Whether the process is an MPS server: its parent is this user's MPS control program, and it runs the server's
- * program.
- */
-bool hb_mps_is_server(const struct hb_daemon *daemon, pid_t pid);
-
-/*
  * 0: the server is a tenant now, or was one before.
  * -EPERM: the process is not an MPS server, was not started with the daemon's token, or its
  * environment cannot be read. -ENOENT: it has no page. Or another negative errno.
