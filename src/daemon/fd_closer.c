@@ -4,18 +4,17 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CLOSING_USERS_MAX 64 /* also the most threads, because a user occupies one at most */
 #define STUCK_NS HB_NS_PER_S
-#define FREE_LIMIT_S 1
+#define FREE_LIMIT_NS HB_NS_PER_S
 #define STACK_BYTES ((size_t)256 << 10)
 #define DESCRIPTORS_MAX (1 << 20) /* of the table below; the kernel gives the lowest free number */
 #define NO_FD (-1)
@@ -104,19 +103,9 @@ static void *run_closer(void *argument)
 /* Called with the lock held. */
 static int start_closer(struct hb_fd_closer *closer)
 {
-	pthread_t thread;
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
-	int result = pthread_create(&thread, &attributes, run_closer, closer);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
+	int result = hb_thread_start(NULL, STACK_BYTES, run_closer, closer);
 	closer->n_threads += result == 0;
-	return -result;
+	return result;
 }
 
 /* --- making and ending ---------------------------------------------------------------------- */
@@ -129,11 +118,7 @@ int hb_fd_closer_new(struct hb_fd_closer **closer)
 	struct hb_fd_closer *made = calloc(1, sizeof *made + (size_t)n_fds * sizeof *made->next);
 	if (!made)
 		return -ENOMEM;
-	pthread_condattr_t clock;
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&made->changed, &clock);
-	pthread_condattr_destroy(&clock);
+	hb_condition_init(&made->changed);
 	pthread_mutex_init(&made->lock, NULL);
 	made->n_fds = n_fds;
 	pthread_mutex_lock(&made->lock);
@@ -149,17 +134,14 @@ int hb_fd_closer_new(struct hb_fd_closer **closer)
 
 void hb_fd_closer_free(struct hb_fd_closer *closer)
 {
-	struct timespec until;
 	if (!closer)
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += FREE_LIMIT_S;
+	int64_t until_ns = hb_clock_now_ns() + FREE_LIMIT_NS;
 	pthread_mutex_lock(&closer->lock);
 	closer->ending = true;
 	pthread_cond_broadcast(&closer->changed);
-	int result = 0;
-	while (closer->n_threads && result == 0)
-		result = pthread_cond_timedwait(&closer->changed, &closer->lock, &until);
+	while (closer->n_threads && hb_condition_wait_until(&closer->changed, &closer->lock, until_ns))
+		;
 	closer->abandoned = closer->n_threads > 0;
 	bool ended = !closer->abandoned;
 	pthread_mutex_unlock(&closer->lock);

@@ -4,16 +4,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "daemon/service_notify.h"
 #include "daemon/socket_lock.h"
 #include "daemon/tenant_record.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 struct hb_heartbeat {
 	pthread_t thread;
@@ -48,8 +46,6 @@ static void write_words(struct hb_heartbeat *heartbeat, int64_t now_ns)
 static void *run_heartbeat(void *argument)
 {
 	struct hb_heartbeat *heartbeat = argument;
-	struct timespec next;
-	clock_gettime(CLOCK_MONOTONIC, &next);
 	pthread_mutex_lock(&heartbeat->lock);
 	while (!heartbeat->ending) {
 		int64_t now_ns = hb_clock_now_ns();
@@ -59,22 +55,10 @@ static void *run_heartbeat(void *argument)
 			hb_socket_lock_beat(heartbeat->socket_lock, now_ns);
 			hb_service_alive(now_ns);
 		}
-		now_ns += HB_PAGE_TICK_NS;
-		next = (struct timespec){.tv_sec = now_ns / HB_NS_PER_S, .tv_nsec = now_ns % HB_NS_PER_S};
-		pthread_cond_timedwait(&heartbeat->ended, &heartbeat->lock, &next);
+		hb_condition_wait_until(&heartbeat->ended, &heartbeat->lock, now_ns + HB_PAGE_TICK_NS);
 	}
 	pthread_mutex_unlock(&heartbeat->lock);
 	return NULL;
-}
-
-static int start_heartbeat(struct hb_heartbeat *heartbeat)
-{
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
-	int result = pthread_create(&heartbeat->thread, NULL, run_heartbeat, heartbeat);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -result;
 }
 
 int hb_heartbeat_new(struct hb_socket_lock *lock, struct hb_heartbeat **heartbeat)
@@ -82,15 +66,11 @@ int hb_heartbeat_new(struct hb_socket_lock *lock, struct hb_heartbeat **heartbea
 	struct hb_heartbeat *made = calloc(1, sizeof *made);
 	if (!made)
 		return -ENOMEM;
-	pthread_condattr_t clock;
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&made->ended, &clock);
-	pthread_condattr_destroy(&clock);
+	hb_condition_init(&made->ended);
 	pthread_mutex_init(&made->lock, NULL);
 	made->socket_lock = lock;
 	made->turn_ns = hb_clock_now_ns();
-	int result = start_heartbeat(made);
+	int result = hb_thread_start(&made->thread, 0, run_heartbeat, made);
 	if (result < 0) {
 		free(made);
 		return result;

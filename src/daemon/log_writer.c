@@ -2,19 +2,19 @@
 /* Writes the log on a thread; see log_writer.h. */
 #include "daemon/log_writer.h"
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WAITING_BYTES_MAX 65536
-#define STOP_LIMIT_S 1
+#define STOP_LIMIT_NS HB_NS_PER_S
 
 static struct {
 	pthread_mutex_t lock; /* never held during a write() */
@@ -99,37 +99,24 @@ static void log_line(void *unused, enum hb_log_level level, const char *line)
 
 int hb_log_writer_start(void)
 {
-	pthread_t thread;
-	pthread_condattr_t clock;
-	sigset_t all, before;
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&writer.changed, &clock);
-	pthread_condattr_destroy(&clock);
+	hb_condition_init(&writer.changed);
 	writer.is_stopping = false;
 	writer.is_running = true;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
-	int result = pthread_create(&thread, NULL, run_writer, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (result) {
+	int result = hb_thread_start(NULL, 0, run_writer, NULL);
+	if (result == 0)
+		hb_log_sink_set(log_line, NULL);
+	else
 		writer.is_running = false;
-		return -result;
-	}
-	pthread_detach(thread);
-	hb_log_sink_set(log_line, NULL);
-	return 0;
+	return result;
 }
 
 void hb_log_writer_stop(void)
 {
-	struct timespec until;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += STOP_LIMIT_S;
+	int64_t until_ns = hb_clock_now_ns() + STOP_LIMIT_NS;
 	pthread_mutex_lock(&writer.lock);
 	writer.is_stopping = true;
 	pthread_cond_broadcast(&writer.changed);
-	while (writer.is_running && pthread_cond_timedwait(&writer.changed, &writer.lock, &until) == 0)
+	while (writer.is_running && hb_condition_wait_until(&writer.changed, &writer.lock, until_ns))
 		;
 	pthread_mutex_unlock(&writer.lock);
 }

@@ -3,16 +3,15 @@
 #include "daemon/process.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 int hb_process_open(pid_t pid)
@@ -162,13 +161,9 @@ static void *run_reader(void *argument)
 static struct environment_reader *new_reader(pid_t pid, const char *variable)
 {
 	struct environment_reader *made = calloc(1, sizeof *made);
-	pthread_condattr_t clock;
 	if (!made)
 		return NULL;
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&made->changed, &clock);
-	pthread_condattr_destroy(&clock);
+	hb_condition_init(&made->changed);
 	pthread_mutex_init(&made->lock, NULL);
 	made->n_users = 1;
 	made->pid = pid;
@@ -178,37 +173,26 @@ static struct environment_reader *new_reader(pid_t pid, const char *variable)
 
 static bool start_reader(struct environment_reader *reader)
 {
-	pthread_t thread;
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop's thread */
 	n_readers++;
-	bool started = pthread_create(&thread, NULL, run_reader, reader) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (started)
-		pthread_detach(thread);
-	else
-		n_readers--;
-	return started;
+	if (hb_thread_start(NULL, 0, run_reader, reader) == 0)
+		return true;
+	n_readers--;
+	return false;
 }
 
 bool hb_process_began_with(pid_t pid, const char *variable)
 {
 	int64_t until_ns = hb_clock_now_ns() + READ_LIMIT_NS;
-	struct timespec until = {.tv_sec = until_ns / HB_NS_PER_S, .tv_nsec = until_ns % HB_NS_PER_S};
 	struct environment_reader *reader = n_readers < READERS_MAX && strlen(variable) < sizeof reader->variable
 						    ? new_reader(pid, variable)
 						    : NULL;
 	if (!reader)
 		return false;
 	pthread_mutex_lock(&reader->lock);
-	int result = 0;
-	if (start_reader(reader))
-		reader->n_users++;
-	else
-		result = EAGAIN;
-	while (!reader->ended && result == 0)
-		result = pthread_cond_timedwait(&reader->changed, &reader->lock, &until);
+	bool waits = start_reader(reader);
+	reader->n_users += waits;
+	while (waits && !reader->ended)
+		waits = hb_condition_wait_until(&reader->changed, &reader->lock, until_ns);
 	bool found = reader->ended && reader->found;
 	drop_reader(reader);
 	return found;

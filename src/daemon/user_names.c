@@ -3,15 +3,14 @@
 #include "daemon/user_names.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NAMES_MAX 64
 #define LOOKUPS_MAX 8 /* threads, each with one user */
@@ -89,22 +88,13 @@ static void *run_lookup(void *argument)
 static void start_lookup(struct hb_user_names *names, struct name_entry *entry)
 {
 	struct name_lookup *lookup = names->n_threads < LOOKUPS_MAX ? malloc(sizeof *lookup) : NULL;
-	sigset_t all, before;
-	pthread_t thread;
 	if (!lookup)
 		return;
 	*lookup = (struct name_lookup){names, entry, entry->uid};
-	/* The daemon's signals are for its loop. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	entry->is_asked = pthread_create(&thread, NULL, run_lookup, lookup) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!entry->is_asked) {
+	entry->is_asked = hb_thread_start(NULL, 0, run_lookup, lookup) == 0;
+	names->n_threads += entry->is_asked;
+	if (!entry->is_asked)
 		free(lookup);
-		return;
-	}
-	pthread_detach(thread);
-	names->n_threads++;
 }
 
 /* The entry of this user, else a free one, else the one that was found first; NULL = threads use all. */

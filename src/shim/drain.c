@@ -20,13 +20,13 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "base/thread.h"
 #include "nvidia/nvidia_rm.h"
 #include "shim/launch_trace.h"
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -371,19 +371,11 @@ static void stop_at_exit(void)
 static bool start_drain_thread(void)
 {
 	static atomic_flag has_exit_handler = ATOMIC_FLAG_INIT; /* a forked child inherits the handler */
-	pthread_t thread;
-	sigset_t all, before;
 	if (!atomic_flag_test_and_set(&has_exit_handler) && atexit(stop_at_exit) != 0) {
 		atomic_flag_clear(&has_exit_handler);
 		return false;
 	}
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by the application's threads */
-	bool running = pthread_create(&thread, NULL, run_drain_thread, NULL) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (running)
-		pthread_detach(thread);
-	return running;
+	return hb_thread_start(NULL, 0, run_drain_thread, NULL) == 0;
 }
 
 /*

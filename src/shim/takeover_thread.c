@@ -8,14 +8,13 @@
  * calls in relaxed capture mode only, and no context is current between them.
  */
 #include "base/clock.h"
+#include "base/thread.h"
 #include "decide/defaults.h"
 #include "shim/shim_foresight.h"
 #include "shim/shim_tenant.h"
 #include "shim/takeover.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -161,18 +160,10 @@ static void *run_thread(void *unused)
 bool hb_takeover_thread_start(void)
 {
 	static bool has_exit_handler; /* a forked child inherits the handler */
-	pthread_t thread;
-	sigset_t all, before;
 	if (!has_exit_handler && atexit(hb_takeover_stop) != 0)
 		return false;
 	has_exit_handler = true;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* the application's threads handle its signals */
-	bool running = pthread_create(&thread, NULL, run_thread, NULL) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (running)
-		pthread_detach(thread);
-	return running;
+	return hb_thread_start(NULL, 0, run_thread, NULL) == 0;
 }
 
 void hb_takeover_thread_leave_in_child(void)

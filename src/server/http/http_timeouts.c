@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/kserve/transfer_rate.h"
 
 #include <pthread.h>
@@ -11,7 +12,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #define END_CHECK_AFTER_NS HB_NS_PER_S
 
@@ -66,12 +66,9 @@ static void check_connections(struct hb_http_timeouts *timeouts)
 static void *check_every_second(void *argument)
 {
 	struct hb_http_timeouts *timeouts = argument;
-	struct timespec next;
 	pthread_mutex_lock(&timeouts->lock);
 	while (!timeouts->stopping) {
-		clock_gettime(CLOCK_MONOTONIC, &next);
-		next.tv_sec++;
-		pthread_cond_timedwait(&timeouts->stop, &timeouts->lock, &next);
+		hb_condition_wait_until(&timeouts->stop, &timeouts->lock, hb_clock_now_ns() + HB_NS_PER_S);
 		check_connections(timeouts);
 	}
 	pthread_mutex_unlock(&timeouts->lock);
@@ -88,15 +85,11 @@ static void free_timeouts(struct hb_http_timeouts *timeouts)
 struct hb_http_timeouts *hb_http_timeouts_new(uint32_t idle_s)
 {
 	struct hb_http_timeouts *timeouts = calloc(1, sizeof(*timeouts));
-	pthread_condattr_t clock;
 	if (!timeouts)
 		return NULL;
 	timeouts->limit_ns = 2 * (int64_t)idle_s * HB_NS_PER_S;
 	pthread_mutex_init(&timeouts->lock, NULL);
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&timeouts->stop, &clock);
-	pthread_condattr_destroy(&clock);
+	hb_condition_init(&timeouts->stop);
 	if (pthread_create(&timeouts->thread, NULL, check_every_second, timeouts) == 0)
 		return timeouts;
 	free_timeouts(timeouts);

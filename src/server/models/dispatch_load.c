@@ -7,6 +7,7 @@
 #include "server/models/dispatch_load.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "server/kserve/parameters.h"
 #include "server/models/dispatch_priv.h"
 
@@ -187,11 +188,7 @@ static void wait_for_change(struct hb_dispatch *dispatch)
 	int64_t until_ns = INT64_MAX;
 	for (const struct hb_load *load = dispatch->loads; load; load = load->next)
 		until_ns = load->until_ns < until_ns ? load->until_ns : until_ns;
-	const struct timespec until = {.tv_sec = until_ns / HB_NS_PER_S, .tv_nsec = until_ns % HB_NS_PER_S};
-	if (until_ns == INT64_MAX)
-		pthread_cond_wait(&dispatch->state_changed, &dispatch->lock);
-	else
-		pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);
+	hb_condition_wait_until(&dispatch->state_changed, &dispatch->lock, until_ns);
 }
 
 void *hb_dispatch_run_loads(void *argument)

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/backends/worker_process.h"
 
 #include <dirent.h>
@@ -480,14 +481,10 @@ static int set_up_dispatch(struct hb_dispatch *dispatch, const struct hb_dispatc
 int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch **out, struct hb_error *error)
 {
 	struct hb_dispatch *dispatch = calloc(1, sizeof(*dispatch));
-	pthread_condattr_t clock;
 	if (!dispatch)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&dispatch->lock, NULL);
-	pthread_condattr_init(&clock);
-	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&dispatch->state_changed, &clock);
-	pthread_condattr_destroy(&clock);
+	hb_condition_init(&dispatch->state_changed);
 	dispatch->doorbell = dispatch->epoll = -1;
 	dispatch->next_ns = dispatch->armed_ns = INT64_MAX;
 	int result = set_up_dispatch(dispatch, config, error);
