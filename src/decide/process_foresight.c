@@ -91,21 +91,37 @@ static uint32_t kind_of_work(const struct hb_process_foresight *process, uint64_
 }
 
 int64_t hb_process_foresight_wait(struct hb_process_foresight *process, int64_t now_ns, uint64_t kernels,
-				  uint64_t graphs, struct hb_process_wait *wait)
+				  uint64_t graphs, bool reads, struct hb_process_wait *wait)
 {
-	*wait = (struct hb_process_wait){.since_ns = now_ns, .kind = kind_of_work(process, kernels, graphs)};
-	if (process->shortest_wait_ns[wait->kind] < HB_DEFAULT_KEEP_LEAST_NS)
+	uint32_t kind = kind_of_work(process, kernels, graphs) + (reads ? HB_WAIT_KINDS / 2 : 0);
+	*wait = (struct hb_process_wait){.since_ns = now_ns, .kind = kind, .kernels = kernels, .graphs = graphs};
+	if (reads && kernels + graphs == process->launches_read)
+		wait->since_ns = 0;
+	if (!wait->since_ns || process->shortest_wait_ns[wait->kind] < HB_DEFAULT_KEEP_LEAST_NS)
 		return 0;
 	return hb_foresight_keep_ns(&process->foresight, now_ns);
 }
 
 /* The shortest wait of a kind is what counts; it rises slowly, so that a change is noticed. */
+static void learn_duration(struct hb_process_foresight *process, int64_t now_ns, const struct hb_process_wait *wait)
+{
+	int64_t lasted_ns = now_ns - wait->since_ns, *shortest_ns = &process->shortest_wait_ns[wait->kind];
+	*shortest_ns = lasted_ns < *shortest_ns ? lasted_ns : *shortest_ns + (lasted_ns - *shortest_ns) / 8;
+}
+
+void hb_process_foresight_learn_read(struct hb_process_foresight *process, int64_t now_ns,
+				     const struct hb_process_wait *wait)
+{
+	if (wait->since_ns)
+		learn_duration(process, now_ns, wait);
+	process->launches_read = wait->kernels + wait->graphs;
+}
+
 void hb_process_foresight_learn_wait(struct hb_process_foresight *process, int64_t now_ns, uint64_t kernels,
 				     uint64_t graphs, const struct hb_process_wait *wait)
 {
-	int64_t lasted_ns = now_ns - wait->since_ns, *shortest_ns = &process->shortest_wait_ns[wait->kind];
 	if (wait->since_ns)
-		*shortest_ns = lasted_ns < *shortest_ns ? lasted_ns : *shortest_ns + (lasted_ns - *shortest_ns) / 8;
+		learn_duration(process, now_ns, wait);
 	process->kernels_before = kernels;
 	process->graphs_before = graphs;
 }

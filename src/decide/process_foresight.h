@@ -30,14 +30,15 @@ struct hb_gpu_facts {
 	uint32_t high_at_work; /* HP tenants that worked lately, this process's tenant included */
 };
 
-/* Kinds of work between two waits, by the number of kernels and graphs that were launched. */
-enum { HB_WAIT_KINDS = 64 };
+/* Kinds of waits: by the number of kernels and graphs that were launched since the last one, and whether it is a copy. */
+enum { HB_WAIT_KINDS = 128 };
 
 /* One wait of a thread for its GPU work. */
 struct hb_process_wait {
 	int64_t since_ns; /* start of the wait; 0 = the thread does not wait */
 	int64_t keep_ns;  /* the GPU stays with the process for this long after the work; 0 = it does not */
 	uint32_t kind;
+	uint64_t kernels, graphs; /* launches of the process before the wait */
 };
 
 struct hb_process_foresight {
@@ -49,6 +50,7 @@ struct hb_process_foresight {
 	int64_t worked_ns;        /* end of the last work; 0 = the process never worked */
 	int64_t shortest_wait_ns[HB_WAIT_KINDS];
 	uint64_t kernels_before, graphs_before; /* launch counts at the last end of work */
+	uint64_t launches_read; /* launches when results were copied last: a second copy does not wait for them */
 };
 
 void hb_process_foresight_init(struct hb_process_foresight *process);
@@ -73,10 +75,14 @@ void hb_process_foresight_sign(struct hb_process_foresight *process, int64_t now
 void hb_process_foresight_launch(struct hb_process_foresight *process, int64_t now_ns);
 /*
  * A thread begins to wait for its work. `kernels` and `graphs` are the launches of
- * the process so far. Returns how long to keep the GPU after the work; 0 = do not.
+ * the process so far. `reads`: the call copies results, and may wait. Returns how
+ * long to keep the GPU after the work; 0 = do not.
  */
 int64_t hb_process_foresight_wait(struct hb_process_foresight *process, int64_t now_ns, uint64_t kernels,
-				  uint64_t graphs, struct hb_process_wait *wait);
+				  uint64_t graphs, bool reads, struct hb_process_wait *wait);
+/* The copy is over: learns whether such copies wait. */
+void hb_process_foresight_learn_read(struct hb_process_foresight *process, int64_t now_ns,
+				     const struct hb_process_wait *wait);
 /* The wait is over: learns its length. Call before hb_process_foresight_idle(). */
 void hb_process_foresight_learn_wait(struct hb_process_foresight *process, int64_t now_ns, uint64_t kernels,
 				     uint64_t graphs, const struct hb_process_wait *wait);

@@ -17,6 +17,7 @@
  * | KEEP    | shim_foresight.c: may keep the GPU after the   | shim_foresight.c: wait ended  |
  * |         | work that the call waits for                   |                               |
  * | READ    | shim_spatial_high.c: HP waits for its work now |                               |
+ * |         | shim_foresight.c: as KEEP, if it has waited    | shim_foresight.c: learns that |
  * | SIGN    | shim_foresight.c: a sign, if the GPU was idle  |                               |
  * | GRAPH   | shim_spatial_low.c: sets the mask for LP       | shim_spatial_low.c: resets it |
  *

@@ -92,19 +92,22 @@ static void end_slow_call(CUresult result)
 		hb_shim_foresight_idle();
 	else if (call.duty & HB_DUTY_KEEP)
 		hb_shim_foresight_wait_ends();
+	else if (call.duty & HB_DUTY_READ)
+		hb_shim_foresight_read_ends();
 }
 
-/* The call waits for a stream or an event: foresight may keep the GPU after the work. */
+/* The call waits for a stream or an event, or it may: foresight may keep the GPU after the work. */
 static void begin_wait(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
 {
+	bool reads = hook->duty & HB_DUTY_READ;
 	if (hook->stream == HB_NO_STREAM) {
-		hb_shim_foresight_wait(NULL, (CUevent)hb_argument(args, 0));
+		hb_shim_foresight_wait(NULL, (CUevent)hb_argument(args, 0), reads);
 		return;
 	}
 	CUstream stream = (CUstream)hb_argument(args, hook->stream);
 	if (!stream)
-		stream = fn == HB_FN_cuStreamSynchronize_ptsz ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-	hb_shim_foresight_wait(stream, NULL);
+		stream = strstr(hb_fn_name(fn), "_ptsz") ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	hb_shim_foresight_wait(stream, NULL, reads);
 }
 
 /* Carries out the duties before a slow call. Returns the function to call after it, or NULL. */
@@ -125,6 +128,8 @@ OUT_OF_LINE static void (*begin_slow_call(unsigned fn, const struct hb_hook *hoo
 	uint16_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
 	if ((hook->duty & HB_DUTY_IDLE) && !(hb_alert_read() & HB_ALERT_FIRST))
 		after |= hook->duty & (HB_DUTY_IDLE | HB_DUTY_KEEP);
+	if ((hook->duty & HB_DUTY_READ) && hook->stream != HB_NO_STREAM && !(hb_alert_read() & HB_ALERT_FIRST))
+		after |= HB_DUTY_READ;
 	if (!after)
 		return NULL;
 	slow_call.duty = after;
@@ -133,7 +138,7 @@ OUT_OF_LINE static void (*begin_slow_call(unsigned fn, const struct hb_hook *hoo
 		hb_takeover_begin_wide();
 	if (after & HB_DUTY_DOUBT)
 		slow_call.doubt_since_ns = hb_takeover_begin_doubt();
-	if (after & HB_DUTY_KEEP)
+	if (after & (HB_DUTY_KEEP | HB_DUTY_READ))
 		begin_wait(fn, hook, args);
 	return end_slow_call;
 }

@@ -213,18 +213,36 @@ static uint64_t read_counter(enum hb_page_counter counter)
 	return atomic_load_explicit(&hb_place()->process->counters[counter], memory_order_relaxed);
 }
 
-void hb_shim_foresight_wait(CUstream stream, CUevent event)
+/* A copy before this wait has arranged to keep the GPU, and nothing was launched since. */
+static bool is_kept_already(const struct hb_process_wait *copy)
 {
-	waiting = (struct hb_process_wait){0};
-	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed) || !try_enter())
+	return copy->keep_ns && copy->kernels == read_counter(HB_COUNT_kernels) &&
+	       copy->graphs == read_counter(HB_COUNT_graphs);
+}
+
+void hb_shim_foresight_wait(CUstream stream, CUevent event, bool reads)
+{
+	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed) || is_kept_already(&waiting))
+		return;
+	hb_shim_foresight_wait_ends();
+	if (!try_enter())
 		return;
 	int64_t now_ns = hb_clock_now_ns();
 	refresh_facts(now_ns);
 	int64_t keep_ns = hb_process_foresight_wait(&process, now_ns, read_counter(HB_COUNT_kernels),
-						    read_counter(HB_COUNT_graphs), &waiting);
+						    read_counter(HB_COUNT_graphs), reads, &waiting);
 	leave();
 	if (keep_ns && hb_takeover_keep(stream, event, keep_ns))
 		waiting.keep_ns = keep_ns;
+}
+
+void hb_shim_foresight_read_ends(void)
+{
+	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed) || !try_enter())
+		return;
+	hb_process_foresight_learn_read(&process, hb_clock_now_ns(), &waiting);
+	leave();
+	waiting.since_ns = 0;
 }
 
 /* Cancels what was arranged, because the wait did not end as expected. */

@@ -33,8 +33,14 @@ void hb_shim_foresight_sign(enum hb_sign kind, uint64_t source, uint32_t who, in
 void hb_shim_foresight_first_call(uint64_t source);
 /* Reports the first launch after idle (HB_ALERT_FIRST), before it goes to the driver. */
 void hb_shim_foresight_launch(void);
-/* The calling thread is about to wait for `event`, or for `stream` if event is NULL. Arranges to keep the GPU if that pays. */
-void hb_shim_foresight_wait(CUstream stream, CUevent event);
+/*
+ * The calling thread is about to wait for `event`, or for `stream` if event is NULL. Arranges to keep the GPU if that pays.
+ * `reads`: it copies results to the host, which waits if the memory is not pinned. A synchronize follows, and finds the
+ * GPU kept already.
+ */
+void hb_shim_foresight_wait(CUstream stream, CUevent event, bool reads);
+/* The copy has returned. */
+void hb_shim_foresight_read_ends(void);
 /* A synchronize has returned, and nothing was launched during it. */
 void hb_shim_foresight_idle(void);
 /* A synchronize has failed, or something was launched during it. */

@@ -281,10 +281,29 @@ static struct takeover_slot *find_current_slot(unsigned *index)
 	return NULL;
 }
 
+static bool is_working(CUstream stream, CUevent event)
+{
+	return (event ? HB_REAL(cuEventQuery)(event) : HB_REAL(cuStreamQuery)(stream)) == CUDA_ERROR_NOT_READY;
+}
+
+/*
+ * The kernels that kept the GPU for the work in flight may still linger. The process launches nothing before its wait is
+ * over, so they end now; else every second piece of work in a chain would find no KEEP stream. Gives up when the work is done.
+ */
+static bool end_keep_before(const struct takeover_slot *slot, unsigned index, CUstream stream, CUevent event)
+{
+	int64_t until_ns = hb_clock_now_ns() + END_WAIT_NS;
+	release_bits(1u << hb_takeover_bit_of(index, KEEP));
+	while (!is_over(slot, KEEP, 0))
+		if (hb_takeover_has_fault() || hb_clock_now_ns() >= until_ns || !is_working(stream, event))
+			return false;
+	return true;
+}
+
 /* Queues the KEEP stream behind the work. The driver refuses a stream of a context that is not current. */
 static bool queue_behind_work(const struct takeover_slot *slot, CUstream stream, CUevent event)
 {
-	if ((event ? HB_REAL(cuEventQuery)(event) : HB_REAL(cuStreamQuery)(stream)) != CUDA_ERROR_NOT_READY)
+	if (!is_working(stream, event))
 		return false;
 	if (!event && HB_REAL(cuEventRecord)(slot->work_done, stream) != CUDA_SUCCESS)
 		return false;
@@ -296,7 +315,7 @@ static bool keep_gpu(CUstream stream, CUevent event, int64_t keep_ns)
 {
 	unsigned index = 0;
 	const struct takeover_slot *slot = hb_takeover_stopped ? NULL : find_current_slot(&index);
-	if (!slot || !is_over(slot, KEEP, 0) || !queue_behind_work(slot, stream, event))
+	if (!slot || !end_keep_before(slot, index, stream, event) || !queue_behind_work(slot, stream, event))
 		return false;
 	atomic_store(&keep_waits, true);
 	return launch_two(slot, index, KEEP, keep_ns);

@@ -188,7 +188,7 @@ void hb_simulation_takeover_wait(struct hb_simulation *simulation, struct hb_pro
 	struct hb_program_takeover *takeover = program->takeover;
 	refresh_facts(simulation, program);
 	int64_t keep_ns = hb_process_foresight_wait(&takeover->process, simulation->now_ns, takeover->kernels,
-						    takeover->graphs, &takeover->wait);
+						    takeover->graphs, false, &takeover->wait);
 	/* The driver accepts kernels behind the work only while the work runs. */
 	takeover->wait.keep_ns = program->in_flight ? keep_ns : 0;
 }

@@ -119,6 +119,39 @@ static void wait_for_streams(void)
 	end();
 }
 
+/* Tokens follow each other like this. The kernels that kept the GPU for one must not stop the shim from keeping it for the next. */
+static void follow_at_once(void)
+{
+	int in_a_row = 0;
+	begin();
+	for (int i = 0; in_a_row < 4; i++) {
+		uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers_kept);
+		if (i % 64 == 0)
+			hint();
+		work_and_wait(kernel_long, BY_STREAM);
+		in_a_row = hb_page_host_count(&host, HB_COUNT_takeovers_kept) > before ? in_a_row + 1 : 0;
+	}
+	end();
+}
+
+/* A copy to memory that is not pinned waits for the work, and the synchronize behind it finds the work done. */
+static void read_results(void)
+{
+	CUdeviceptr memory;
+	char result[64];
+	begin();
+	OK(CU(cuMemAlloc_v2)(&memory, sizeof result));
+	for (int i = 0; hb_page_host_count(&host, HB_COUNT_takeovers_kept) < 3; i++) {
+		if (i % 64 == 0)
+			hint();
+		launch(kernel_long, stream);
+		OK(CU(cuMemcpyDtoHAsync_v2)(result, memory, sizeof result, stream));
+		OK(CU(cuStreamSynchronize)(stream));
+	}
+	OK(CU(cuMemFree_v2)(memory));
+	end();
+}
+
 static void wait_for_events(void)
 {
 	begin();
@@ -355,6 +388,16 @@ static void a_launch_soon_after_the_work_finds_the_gpu_kept(void **state)
 	run(wait_for_streams);
 }
 
+static void requests_that_follow_each_other_all_find_the_gpu_kept(void **state)
+{
+	run(follow_at_once);
+}
+
+static void a_launch_after_results_were_copied_finds_the_gpu_kept(void **state)
+{
+	run(read_results);
+}
+
 static void a_launch_after_a_wait_for_an_event_finds_the_gpu_kept(void **state)
 {
 	run(wait_for_events);
@@ -413,6 +456,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(a_launch_soon_after_the_work_finds_the_gpu_kept),
+		TEST(requests_that_follow_each_other_all_find_the_gpu_kept),
+		TEST(a_launch_after_results_were_copied_finds_the_gpu_kept),
 		TEST(a_launch_after_a_wait_for_an_event_finds_the_gpu_kept),
 		TEST(the_gpu_is_not_kept_if_no_launch_follows),
 		TEST(the_gpu_is_not_kept_without_low_priority),

@@ -82,15 +82,36 @@ static void keeping_the_gpu_is_arranged_only_for_long_waits(void **state)
 {
 	struct hb_process_wait wait;
 	hb_process_foresight_init(&process);
-	hb_process_foresight_wait(&process, 0, 1, 0, &wait);
+	hb_process_foresight_wait(&process, 0, 1, 0, false, &wait);
 	hb_process_foresight_learn_wait(&process, 10 * US, 1, 0, &wait);
 	assert_true(process.shortest_wait_ns[wait.kind] < HB_DEFAULT_KEEP_LEAST_NS);
 	for (int64_t now_ns = MS; now_ns < 100 * MS; now_ns += MS) {
 		process.kernels_before = 0;
-		assert_int_equal(hb_process_foresight_wait(&process, now_ns, 1, 0, &wait), 0); /* nothing is learned */
+		assert_int_equal(hb_process_foresight_wait(&process, now_ns, 1, 0, false, &wait),
+				 0); /* nothing is learned */
 		hb_process_foresight_learn_wait(&process, now_ns + 500 * US, 1, 0, &wait);
 	}
 	assert_true(process.shortest_wait_ns[wait.kind] > HB_DEFAULT_KEEP_LEAST_NS);
+}
+
+/* A copy waits for work only if its memory is not pinned. Its waits are learned apart; a second copy finds the work done. */
+static void copies_that_wait_are_learned_apart(void **state)
+{
+	struct hb_process_wait copy, wait;
+	hb_process_foresight_init(&process);
+	for (uint64_t n = 1; n <= 4; n++) {
+		int64_t now_ns = (int64_t)n * 10 * MS;
+		hb_process_foresight_wait(&process, now_ns, 0, n, true, &copy);
+		hb_process_foresight_learn_read(&process, now_ns + MS, &copy);
+		int64_t waited_ns = process.shortest_wait_ns[copy.kind];
+		hb_process_foresight_wait(&process, now_ns + MS, 0, n, true, &copy);
+		hb_process_foresight_learn_read(&process, now_ns + MS + US, &copy);
+		assert_int_equal(process.shortest_wait_ns[copy.kind], waited_ns);
+		hb_process_foresight_wait(&process, now_ns + MS, 0, n, false, &wait);
+		hb_process_foresight_learn_wait(&process, now_ns + MS + US, 0, n, &wait);
+	}
+	assert_true(process.shortest_wait_ns[copy.kind] > HB_DEFAULT_KEEP_LEAST_NS);
+	assert_true(process.shortest_wait_ns[wait.kind] < HB_DEFAULT_KEEP_LEAST_NS);
 }
 
 /* --- the takeover thread --- */
@@ -155,6 +176,7 @@ int main(void)
 		cmocka_unit_test(no_takeover_without_low_priority_or_beside_another_service),
 		cmocka_unit_test(facts_are_wanted_every_10_ms),
 		cmocka_unit_test(keeping_the_gpu_is_arranged_only_for_long_waits),
+		cmocka_unit_test(copies_that_wait_are_learned_apart),
 		cmocka_unit_test(the_thread_takes_the_gpu_once_for_each_plan),
 		cmocka_unit_test(a_launch_ends_the_plan_but_the_takeover_lingers),
 		cmocka_unit_test(launches_renew_a_takeover_for_a_limited_time),
