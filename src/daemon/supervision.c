@@ -39,8 +39,9 @@ struct hb_termination {
 	struct hb_termination *next;
 	struct hb_supervision *supervision;
 	uint64_t number;
+	uint32_t tenant; /* its number */
 	int64_t since_ns;
-	struct supervised_end *end; /* for whom; NULL = for a connection */
+	struct supervised_end *end; /* the tenant is ended; NULL = a connection waits */
 	bool reported;
 	unsigned n, begun, running;
 	struct tenant_process clients[HB_PAGE_PROCESSES];
@@ -148,8 +149,8 @@ static void begin_commands(struct hb_termination *termination)
 }
 
 /* Returns 0 if no process is to be terminated, or none can be. */
-static uint64_t begin_termination(struct hb_supervision *supervision, const struct tenant_process *clients, unsigned n,
-				  struct supervised_end *end)
+static uint64_t begin_termination(struct hb_supervision *supervision, uint32_t tenant,
+				  const struct tenant_process *clients, unsigned n, struct supervised_end *end)
 {
 	struct hb_termination *made = n && hb_mps_server_pid(supervision->daemon->mps) ? calloc(1, sizeof *made) : NULL;
 	if (!made)
@@ -157,6 +158,7 @@ static uint64_t begin_termination(struct hb_supervision *supervision, const stru
 	*made = (struct hb_termination){.next = supervision->terminations,
 					.supervision = supervision,
 					.number = ++supervision->last_number,
+					.tenant = tenant,
 					.since_ns = hb_clock_now_ns(),
 					.end = end,
 					.n = n};
@@ -183,13 +185,26 @@ static unsigned take_members(struct hb_tenancy *tenancy, int signal, struct tena
 	return n;
 }
 
+static const struct hb_termination *find_termination(const struct hb_supervision *supervision, uint32_t tenant)
+{
+	const struct hb_termination *found = supervision->terminations;
+	while (found && (found->end || found->tenant != tenant))
+		found = found->next;
+	return found;
+}
+
+/* One at a time for each tenant, because each command is a process, and clients may ask as often as they like. */
 uint64_t hb_supervision_terminate(struct hb_tenancy *tenancy, int signal)
 {
+	struct hb_supervision *supervision = tenancy->daemon->supervision;
 	struct tenant_process clients[HB_PAGE_PROCESSES];
 	if (!(tenancy->flags & HB_REGISTER_MPS) || hb_tenancy_is_server(tenancy))
 		return 0;
+	const struct hb_termination *known = find_termination(supervision, tenancy->number);
+	if (known)
+		return known->reported ? 0 : known->number;
 	unsigned n = take_members(tenancy, signal, clients);
-	return begin_termination(tenancy->daemon->supervision, clients, n, NULL);
+	return begin_termination(supervision, tenancy->number, clients, n, NULL);
 }
 
 /* --- a supervisor that was killed -------------------------------------------------------------- */
@@ -253,7 +268,7 @@ static void begin_end(struct supervised_end *end)
 	end->begun = true;
 	if (tenancy)
 		end->n = take_members(tenancy, 0, end->members);
-	if (begin_termination(supervision, end->members, end->n, end))
+	if (begin_termination(supervision, end->tenant, end->members, end->n, end))
 		end->n_clients = end->n;
 	else
 		kill_members(end);

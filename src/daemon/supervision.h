@@ -16,8 +16,9 @@ int hb_supervision_new(struct hb_daemon *daemon, struct hb_supervision **supervi
 void hb_supervision_free(struct hb_supervision *supervision);
 
 /*
- * Ends the work of the tenant's processes that this signal would kill (0 = of all). Returns 0 if there is nothing to wait
- * for, else a number with which hb_server_answer_terminated() is called within HB_TERMINATE_LIMIT_MS.
+ * Ends the work of the tenant's processes that this signal would kill (0 = of all). If that is being done for an earlier
+ * call, this call only waits for it. Returns 0 if there is nothing to wait for, else a number with which
+ * hb_server_answer_terminated() is called within HB_TERMINATE_LIMIT_MS.
  */
 uint64_t hb_supervision_terminate(struct hb_tenancy *tenancy, int signal);
 /* The leader of a tenant has ended. If it was a supervisor that sent no BYE, its tenant is ended. */

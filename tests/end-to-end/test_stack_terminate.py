@@ -36,7 +36,13 @@ class Supervisor:
     def obey(self, word, *arguments):
         self.client.close()  # the daemon ends connections that are idle for long
         self.client = Client(os.environ["HB_SOCKET"], timeout=60)
-        if word == "terminate":
+        if word == "flood":  # connections that end before they have an answer
+            for _ in range(int(arguments[0])):
+                client = Client(os.environ["HB_SOCKET"], timeout=60)
+                client.send(pack("TERMINATE", token=self.token, signal=9))
+                client.close()
+            self.client.send(pack("TERMINATE", token=b"x" * 16, signal=9))
+        elif word == "terminate":
             self.client.send(pack("TERMINATE", token=self.token, signal=int(arguments[0])))
         elif word == "again":  # after a restart of the daemon
             self.client.send(pack("REGISTER", b"again", slot=VALUES["HB_PAGE_PROCESSES"], token=self.token,
@@ -132,6 +138,27 @@ class Terminate(Common):
             self.assertIn("DONE", self.tell(program, f"terminate {int(signal.SIGTERM)}"))  # `train` catches it
             os.kill(program.child, signal.SIGTERM)
             self.assertTrue(json.loads(program.expect("{"))["right"])
+            self.assertIn("DONE", self.tell(program, "bye"))
+            program.process.stdin.close()
+            program.ended()
+
+    def test_a_flood_of_requests_runs_one_command_at_a_time(self):
+        """Each command of the daemon is a process, which waits while the control program does not answer."""
+        with self.stack() as stack:
+            stack.start_daemon()
+            program = self.supervised(stack, *TRAIN)
+            program.expect("running")
+            control = stack.pid_of("hb-sim-mps-control")
+            os.kill(control, signal.SIGSTOP)
+            try:
+                self.assertIn("ERROR", self.tell(program, "flood 40"))  # served after the 40 requests
+                commands = [pid for pid, name in stack.processes().items()
+                            if name == "hb-sim-mps-control"[:15] and pid != control]
+                self.assertLessEqual(len(commands), 1, commands)
+            finally:
+                os.kill(control, signal.SIGCONT)
+            self.assertIn("DONE", self.tell(program, "terminate 9"))
+            os.kill(program.child, signal.SIGKILL)
             self.assertIn("DONE", self.tell(program, "bye"))
             program.process.stdin.close()
             program.ended()
