@@ -132,6 +132,8 @@ static void print_health(const json_t *health)
 		if (hb_status_number(last, "pid"))
 			printf(", process %lld (%s)", (long long)hb_status_number(last, "pid"),
 			       hb_status_text(last, "process"));
+		else if (*hb_status_text(last, "process"))
+			printf(", %s", hb_status_text(last, "process"));
 		if (hb_status_number(last, "tenant"))
 			printf(", tenant %lld of user %s", (long long)hb_status_number(last, "tenant"),
 			       hb_status_text(last, "user"));

@@ -146,6 +146,8 @@ static void log_fault(struct hb_gpu_events *events, const struct hb_gpu *gpu, co
 			       (unsigned long long)unsaid);
 	if (fault->event.pid)
 		snprintf(process, sizeof process, ", process %d (%s)", (int)fault->event.pid, fault->event.process);
+	else if (fault->event.process[0])
+		snprintf(process, sizeof process, ", %s", fault->event.process);
 	if (fault->tenant)
 		snprintf(tenant, sizeof tenant, ", tenant %u of user %s", fault->tenant, fault->user);
 	hb_log_error("%s: %s%s%s", hb_uuid_format(gpu->uuid, uuid), hb_gpu_event_text(&fault->event, what, sizeof what),
@@ -161,12 +163,16 @@ static void take_event(struct hb_gpu_events *events, const struct hb_gpu_event *
 	if (!fault)
 		return;
 	const struct hb_tenancy *tenancy = find_tenancy(events->daemon, event->pid);
-	*fault = (struct hb_gpu_fault){.event = *event,
-				       .at_ns = hb_clock_now_ns(),
-				       .wall_s = (int64_t)time(NULL),
-				       .count = fault->count + 1,
-				       .tenant = tenancy ? tenancy->number : 0};
-	snprintf(fault->user, sizeof fault->user, "%s", tenancy ? tenancy->peer.user : "");
+	*fault = (struct hb_gpu_fault){
+		.event = *event, .at_ns = hb_clock_now_ns(), .wall_s = (int64_t)time(NULL), .count = fault->count + 1};
+	if (tenancy && tenancy->flags & HB_REGISTER_MPS) {
+		/* The driver names one of the clients, and seldom the one that caused the fault (docs/daemon.md). */
+		fault->event.pid = 0;
+		strcpy(fault->event.process, "a client of the MPS server");
+	} else if (tenancy) {
+		fault->tenant = tenancy->number;
+		snprintf(fault->user, sizeof fault->user, "%s", tenancy->peer.user);
+	}
 	gpu->fault = fault;
 	if (event->kind == HB_GPU_EVENT_LOST || (event->kind == HB_GPU_EVENT_XID && event->xid == XID_LOST))
 		set_lost(gpu, true);

@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/gpu_events.h"
 #include "daemon/socket_server.h"
 #include "daemon/status_measures.h"
 #include "gate/gate.h"
@@ -35,7 +34,7 @@ struct fault_note {
 	char user[64], command[96];
 };
 
-enum fault_proof { PROOF_NONE, PROOF_FIRST, PROOF_ENDED, PROOF_ALONE, PROOF_DRIVER };
+enum fault_proof { PROOF_NONE, PROOF_FIRST, PROOF_ENDED, PROOF_ALONE };
 
 struct hb_mps_faults {
 	struct hb_daemon *daemon;
@@ -145,20 +144,6 @@ static bool is_of_this_fault(const struct hb_mps_faults *faults, const struct fa
 	return note->pid && note->at_ns >= faults->first_ns - END_BEFORE_NS;
 }
 
-/* The process that the driver names. */
-static const struct fault_note *find_named(const struct hb_mps_faults *faults)
-{
-	for (uint32_t g = 0; g < faults->daemon->n_gpus; g++) {
-		const struct hb_gpu_fault *event = hb_gpu_last_event(faults->daemon->gpus[g]);
-		if (!event || !event->event.pid || event->at_ns < faults->first_ns - SAME_FAULT_NS)
-			continue;
-		for (unsigned i = 0; i < NOTES; i++)
-			if (is_of_this_fault(faults, &faults->notes[i]) && faults->notes[i].pid == event->event.pid)
-				return &faults->notes[i];
-	}
-	return NULL;
-}
-
 /* The last process that ended with unfinished work about when the first error was seen. */
 static const struct fault_note *find_ended(const struct hb_mps_faults *faults)
 {
@@ -191,9 +176,7 @@ static void choose_culprit(struct hb_mps_faults *faults)
 	unsigned n = 0;
 	const struct fault_note *first = find_first(faults, &n), *found;
 	faults->proof = n > 1 ? PROOF_FIRST : PROOF_ALONE;
-	if (first && (found = find_named(faults)))
-		faults->proof = PROOF_DRIVER;
-	else if (first && (found = find_ended(faults)))
+	if (first && (found = find_ended(faults)))
 		faults->proof = PROOF_ENDED;
 	else
 		found = first;
@@ -221,10 +204,6 @@ static void describe_cause(const struct hb_mps_faults *faults, char *text, size_
 	time_t seconds = (time_t)faults->wall_s;
 	strftime(at, sizeof at, "%H:%M:%S", localtime_r(&seconds, &parts));
 	switch (faults->proof) {
-	case PROOF_DRIVER:
-		snprintf(text, size, "caused a fault in the shared MPS server at %s (%s), as the driver reports", at,
-			 culprit->error ? error : "it has ended");
-		return;
 	case PROOF_ENDED:
 		snprintf(text, size,
 			 "ended at %s while its kernels ran in the shared MPS server, which is the likely cause", at);
@@ -330,7 +309,7 @@ json_t *hb_mps_faults_json(const struct hb_mps_faults *faults)
 			 "count", (json_int_t)faults->count, "error", (int)faults->culprit.error, "pid",
 			 (int)faults->culprit.pid, "tenant", (int)faults->culprit.tenant, "user", faults->culprit.user,
 			 "command", faults->culprit.command, "cause", cause, "certain",
-			 (int)(faults->proof == PROOF_DRIVER || faults->proof == PROOF_ALONE), "harmed", harmed);
+			 (int)(faults->proof == PROOF_ALONE), "harmed", harmed);
 }
 
 int hb_mps_faults_new(struct hb_daemon *daemon, struct hb_mps_faults **faults)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds out which process made the clients of the MPS server lose their GPU work. A fault of one client ends the work
- * of all, and the driver gives all of them the same error. The daemon knows when each process saw the error (its
- * shim writes that to its page), which processes ended while their kernels ran, and which process the driver named
- * (gpu_events.h). Only the last one is proof; the others are a guess, and the messages say so.
+ * of all. The driver gives all of them the same error, and its Xid names any of them (docs/daemon.md). So the daemon compares when each process saw the error (its
+ * shim writes that to its page), and which processes ended while their kernels ran. This is a guess, and the messages
+ * say so.
  */
 #ifndef HB_DAEMON_MPS_FAULTS_H
 #define HB_DAEMON_MPS_FAULTS_H

@@ -3,6 +3,7 @@
 run` names the program that caused it. A kill of a program through hb harms nobody, and also not one with a context of
 its own (--own-context), where hb executes the command itself.
 """
+import os
 import signal
 import unittest
 
@@ -35,6 +36,19 @@ class FaultDomain(unittest.TestCase):
             self.assertNotIn("this program", victim.stderr())
             self.assertTrue(service.result()["right"])
             self.end_well(own)
+
+    def test_the_client_that_an_xid_names_is_not_accused(self):
+        """The driver names any client of the MPS server."""
+        with Stack(scale=0.3) as stack:
+            client = self.start(stack)
+            pid = stack.tenants()[0]["processes"][0]["pid"]
+            with open(os.path.join(stack.gpu_folder, "events"), "w", encoding="utf-8") as file:
+                file.write(f"0 xid 31 {pid}\n")
+            wait_until("the fault is shown", lambda: stack.status()["gpus"][0]["health"]["faults"] == 1)
+            last = stack.status()["gpus"][0]["health"]["last"]
+            self.assertEqual((last["pid"], last["process"], last["tenant"], last["user"]),
+                             (0, "a client of the MPS server", 0, ""))
+            self.end_well(client)
 
     def test_a_fault_of_a_program_with_its_own_context_reaches_no_other(self):
         with Stack(scale=0.3) as stack:

@@ -53,6 +53,13 @@ spin((8,), (32,), (60000000000,)); cupy.cuda.Device().synchronize()
 """
 
 
+def child_of(pid):
+    """Returns the program that the supervisor with this pid runs, or pid itself if it has replaced the supervisor."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        children = file.read().split()
+    return int(children[0]) if children else pid
+
+
 class Stack:
     def __init__(self, build):
         self.hb = os.path.join(os.path.abspath(build), "hb")
@@ -314,24 +321,44 @@ def mps_pipe(stack):
 
 def culprit(stack):
     """An illegal access in one of three LP programs, four times: how often the daemon names the right one."""
-    right = 0
+    right, named = 0, []
     for _ in range(4):
         others = [stack.work("low", 60), stack.work("low", 60)]
         for other in others:
             stack.wait_text(other, "steps")
         guilty = stack.run("low", ILLEGAL)
+        stack.wait_text(guilty, "steps")
+        program = child_of(guilty.pid)
         stack.check("the faulty program ends with an error", stack.end_child(guilty, 60) not in (None, 0), stack.text(guilty))
         for other in others:
             stack.end_child(other, 30)
         fault = (stack.status()["daemon"].get("mps") or {}).get("fault") or {}
-        named = fault.get("command", "")
-        print("       named: pid %s, certain %s, cause %s" % (fault.get("pid"), fault.get("certain"), fault.get("cause")), flush=True)
-        right += "cupy" in named
+        print("       named: pid %s of %s, certain %s, cause %s" % (fault.get("pid"), program, fault.get("certain"), fault.get("cause")),
+              flush=True)
+        right += fault.get("pid") == program
+        named.append(fault.get("certain"))
         for other in others:
             if other.poll() is None:
                 other.kill()
     print("       %d of 4 faults were given to the right program" % right, flush=True)
-    stack.check("the daemon names a process after a fault", bool(fault), stack.status()["daemon"])
+    stack.check("the daemon names a program after each fault, and calls it a guess", named == [False] * 4, named)
+
+
+def resident_kib(pid):
+    """Returns the memory of a process that no other process shares, in KiB."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith(("Private_Clean", "Private_Dirty")))
+
+
+def mps_memory(stack):
+    """How much host memory the daemon and the MPS server take as LP clients are added."""
+    for count in range(1, 9):
+        stack.check("another LP client works", stack.wait_text(stack.work("low", 60), "steps"))
+        servers = stack.servers()
+        daemon = stack.status()["daemon"]["pid"]
+        print("       %d clients: MPS server %s MiB, daemon %d MiB" % (
+            count, [resident_kib(pid) >> 10 for pid in servers], resident_kib(daemon) >> 10), flush=True)
+    stack.check("one MPS server serves all clients", len(servers) == 1, servers)
 
 
 def limited(stack):
@@ -343,7 +370,7 @@ def limited(stack):
 
 
 CHECKS = {"limited": limited, "killed_client": killed_client, "killed_in_endless_kernel": killed_in_endless_kernel,
-          "mps_pipe": mps_pipe, "culprit": culprit, "killed_daemon": killed_daemon, "killed_server": killed_server}
+          "mps_pipe": mps_pipe, "mps_memory": mps_memory, "culprit": culprit, "killed_daemon": killed_daemon, "killed_server": killed_server}
 
 
 def main():
