@@ -9,7 +9,7 @@
 #define HB_SERVER_GRPC_CALL_H
 
 #include "server/grpc/kserve_grpc.h"
-#include "server/kserve/inflate_thread.h"
+#include "server/kserve/content_coding.h"
 #include "server/kserve/parameters.h"
 #include "server/models/dispatch_load.h"
 
@@ -38,9 +38,9 @@ struct hb_kserve_grpc {
 	uint16_t port;
 	struct hb_grpc_connection *connections;
 	struct hb_peer_limit *peers;
-	struct hb_inflate_thread *inflate;
-	char received[64 * 1024]; /* bytes that a connection has just sent; used by one at a time */
-	pthread_mutex_t lock;     /* guards the rest */
+	struct hb_job_thread *jobs; /* decompresses large messages and writes large answers */
+	char received[64 * 1024];   /* bytes that a connection has just sent; used by one at a time */
+	pthread_mutex_t lock;       /* guards the rest */
 	struct hb_grpc_call *resumed;
 	bool stopping;
 };
@@ -73,9 +73,11 @@ struct hb_grpc_call {
 	bool announced; /* the request was announced to the model's back end, or need not be announced any more */
 	bool refused;   /* the call was answered before its message was complete */
 	struct hb_memory_charge charge; /* memory charged for `data`, later for the answer */
-	struct hb_inflate_job inflate;  /* decompresses `data`, with `charge` */
+	struct hb_expand_job expand;    /* decompresses `data`, with `charge` */
 	struct hb_inference *infer;
-	struct hb_load *load; /* request to load a model; NULL = another call */
+	struct hb_job writing; /* writes a large answer */
+	bool written;          /* the answer, or status and message, was set */
+	struct hb_load *load;  /* request to load a model; NULL = another call */
 
 	int status; /* gRPC's status code; 0 = OK */
 	char message[512];

@@ -8,7 +8,7 @@
 /* Takes the decompressed message and answers the call. */
 static void run_expanded(struct hb_grpc_call *call)
 {
-	struct hb_inflate_job *job = &call->inflate;
+	struct hb_expand_job *job = &call->expand;
 	if (job->result < 0) {
 		hb_grpc_fail(call, job->result == -EINVAL ? GRPC_INVALID_ARGUMENT : hb_answer_grpc(HB_ANSWER_TOO_LARGE),
 			     "%s",
@@ -25,9 +25,11 @@ static void run_expanded(struct hb_grpc_call *call)
 	hb_grpc_call_answer(call);
 }
 
-static void resume_expanded(struct hb_inflate_job *job)
+static void expand_on_thread(void *call_)
 {
-	hb_grpc_resume(job->owner);
+	struct hb_grpc_call *call = call_;
+	hb_coding_expand_job(&call->expand);
+	hb_grpc_resume(call);
 }
 
 /* Continues a call whose message was decompressed on the thread for that. */
@@ -35,8 +37,8 @@ static void finish_expanding(struct hb_grpc_call *call)
 {
 	if (call->connection)
 		run_expanded(call);
-	free(call->inflate.out); /* the client has left */
-	call->inflate.out = NULL;
+	free(call->expand.out); /* the client has left */
+	call->expand.out = NULL;
 }
 
 static bool check_coding(struct hb_grpc_call *call)
@@ -51,24 +53,22 @@ static bool check_coding(struct hb_grpc_call *call)
 
 void hb_grpc_expand_message(struct hb_grpc_call *call)
 {
-	struct hb_inflate_job *job = &call->inflate;
+	struct hb_expand_job *job = &call->expand;
 	if (!check_coding(call) || (hb_grpc_call_infers(call) && !hb_grpc_infer_check_compressed(call)))
 		return;
-	*job = (struct hb_inflate_job){.coding = call->coding,
-				       .data = call->data + HB_GRPC_PREFIX,
-				       .bytes = call->bytes - HB_GRPC_PREFIX,
-				       .most = hb_grpc_call_size_limit(call),
-				       .charge = &call->charge,
-				       .done = resume_expanded,
-				       .owner = call};
-	if (job->bytes <= HB_INFLATE_SMALL_BYTES) {
-		job->result = hb_coding_expand(job->coding, job->data, job->bytes, job->most, job->charge, &job->out,
-					       &job->out_bytes);
+	*job = (struct hb_expand_job){.job = {.run = expand_on_thread, .owner = call},
+				      .coding = call->coding,
+				      .data = call->data + HB_GRPC_PREFIX,
+				      .bytes = call->bytes - HB_GRPC_PREFIX,
+				      .most = hb_grpc_call_size_limit(call),
+				      .charge = &call->charge};
+	if (job->bytes <= HB_EXPAND_SMALL_BYTES) {
+		hb_coding_expand_job(job);
 		run_expanded(call);
 		return;
 	}
 	call->finish = finish_expanding;
 	call->waits = true;
 	call->grpc->n_waiting++;
-	hb_inflate_thread_submit(call->grpc->inflate, job);
+	hb_job_thread_submit(call->grpc->jobs, &job->job);
 }

@@ -315,20 +315,39 @@ static void write_answer(struct hb_grpc_call *call)
 		inference__model_infer_response__pack(&answer.message, out);
 }
 
-static void finish_call(struct hb_grpc_call *call)
+/* Sets the answer, or status and message. */
+static void set_answer(struct hb_grpc_call *call)
 {
 	struct hb_inference *infer = call->infer;
+	call->written = true;
 	if (infer->answer == HB_ANSWER_OK &&
 	    hb_shared_memory_write_outputs(infer, call->grpc->config.shared_memory) == HB_ANSWER_OK)
 		write_answer(call);
 	else
 		hb_grpc_fail(call, hb_answer_grpc(infer->answer), "%s", infer->reason);
+}
+
+static void finish_call(struct hb_grpc_call *call)
+{
+	if (!call->written)
+		set_answer(call);
 	release_inference(call);
+}
+
+static void write_on_thread(void *call)
+{
+	set_answer(call);
+	hb_grpc_resume(call);
 }
 
 static void resume_call(struct hb_inference *infer)
 {
-	hb_grpc_resume(infer->owner);
+	struct hb_grpc_call *call = infer->owner;
+	call->writing = (struct hb_job){.run = write_on_thread, .owner = call};
+	if (hb_inference_has_large_outputs(infer))
+		hb_job_thread_submit(call->grpc->jobs, &call->writing);
+	else
+		hb_grpc_resume(call);
 }
 
 /* Charges each allocation of protobuf-c: a message of many small parts takes far more memory than its size. */

@@ -155,9 +155,9 @@ int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kse
 	grpc->config = *config;
 	pthread_mutex_init(&grpc->lock, NULL);
 	grpc->peers = hb_peer_limit_new("grpc", config->client_connections);
-	grpc->inflate = hb_inflate_thread_new();
-	int result = grpc->peers && grpc->inflate ? start_loop(grpc, error)
-						  : hb_error_set(error, -ENOMEM, "grpc: out of memory");
+	grpc->jobs = hb_job_thread_new();
+	int result = grpc->peers && grpc->jobs ? start_loop(grpc, error)
+					       : hb_error_set(error, -ENOMEM, "grpc: out of memory");
 	if (result < 0) {
 		hb_kserve_grpc_free(grpc);
 		return result;
@@ -186,7 +186,7 @@ void hb_kserve_grpc_free(struct hb_kserve_grpc *grpc)
 		uv_run(&grpc->loop, UV_RUN_DEFAULT);
 	}
 	uv_loop_close(&grpc->loop);
-	hb_inflate_thread_free(grpc->inflate);
+	hb_job_thread_free(grpc->jobs);
 	hb_peer_limit_free(grpc->peers);
 	pthread_mutex_destroy(&grpc->lock);
 	free(grpc);

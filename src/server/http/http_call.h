@@ -11,7 +11,7 @@
 #include "server/http/http_timeouts.h"
 #include "server/http/kserve_http.h"
 #include "server/http/kserve_json.h"
-#include "server/kserve/inflate_thread.h"
+#include "server/kserve/content_coding.h"
 #include "server/kserve/peer_limit.h"
 
 #include <microhttpd.h>
@@ -26,7 +26,7 @@ struct hb_kserve_http {
 	struct hb_disconnect_watch *disconnects;
 	struct hb_http_timeouts *timeouts;
 	struct hb_peer_limit *peers;
-	struct hb_inflate_thread *inflate;
+	struct hb_job_thread *jobs; /* decompresses large bodies and writes large responses */
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
 	bool over; /* n_waiting has reached 0; guarded by lock */
@@ -59,20 +59,31 @@ struct hb_http_call {
 	enum hb_refusal refusal; /* why the caller may not make this call */
 	atomic_int wait_state;
 	bool expanding; /* the body is being decompressed on another thread */
-	struct hb_inflate_job inflate;
+	struct hb_expand_job expand;
 	struct hb_inference *infer;
+	/* The response of an inference request: written on the loop, or by `writing` if it is large. */
+	struct hb_job writing;
+	bool written;
+	char *out; /* NULL: the request is refused */
+	size_t out_bytes, json_bytes;
+	const char *coding;                                   /* NULL = not compressed */
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* sends the response after a wait */
 	struct hb_load *load;                                 /* request to load a model; NULL = another request */
 	struct hb_memory_charge charge; /* memory charged for the response, until the client has taken the response */
 };
 
 /*
- * Functions that send a response and end the call; body and json are freed. hb_http_send() compresses a long body if the
- * client accepts that. Documents are not compressed, because Triton's asynchronous client asks for compression but
- * decompresses inference responses only.
+ * Compresses a long body in a way that the client accepts. Returns the coding's name; NULL = the body is unchanged. Any
+ * thread, while the call runs or is suspended. Documents are not compressed, because Triton's asynchronous client asks for
+ * compression but decompresses inference responses only.
+ */
+const char *hb_http_compress(const struct hb_http_call *call, char **body, size_t *bytes);
+/*
+ * Functions that send a response and end the call; body and json are freed. json_bytes: size of the body's JSON part, if
+ * binary data follow it; 0 = the body has one part.
  */
 enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
-			     size_t json_bytes);
+			     const char *coding, size_t json_bytes);
 enum MHD_Result hb_http_send_json(struct hb_http_call *call, int status, char *json);
 enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status);
 enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char *reason);

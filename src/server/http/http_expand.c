@@ -9,7 +9,7 @@
 /* Takes the decompressed body. Returns 200, or the HTTP status of the refusal. */
 static int take_expanded(struct hb_http_call *call)
 {
-	struct hb_inflate_job *job = &call->inflate;
+	struct hb_expand_job *job = &call->expand;
 	if (job->result < 0)
 		return job->result == -EINVAL ? 400 : job->result == -E2BIG ? 413 : 503;
 	free(call->body->data); /* the charge for this memory remains until the request ends */
@@ -19,9 +19,11 @@ static int take_expanded(struct hb_http_call *call)
 	return 200;
 }
 
-static void resume_expanded(struct hb_inflate_job *job)
+static void expand_on_thread(void *call_)
 {
-	hb_http_resume(job->owner);
+	struct hb_http_call *call = call_;
+	hb_coding_expand_job(&call->expand);
+	hb_http_resume(call);
 }
 
 /* Refuses a request for a model that cannot answer now, before its body is decompressed. False: the model is ready. */
@@ -42,7 +44,7 @@ static bool refuse_model(struct hb_http_call *call, enum MHD_Result *result)
 
 static int begin_expanding(struct hb_http_call *call, enum MHD_Result *result)
 {
-	struct hb_inflate_job *job = &call->inflate;
+	struct hb_expand_job *job = &call->expand;
 	const char *given = MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND,
 							MHD_HTTP_HEADER_CONTENT_ENCODING);
 	job->coding = given ? hb_coding_parse(given, strlen(given)) : HB_CODING_IDENTITY;
@@ -56,15 +58,13 @@ static int begin_expanding(struct hb_http_call *call, enum MHD_Result *result)
 	job->bytes = call->body->bytes;
 	job->most = call->body_limit;
 	job->charge = &call->body->charge;
-	job->done = resume_expanded;
-	job->owner = call;
-	if (job->bytes <= HB_INFLATE_SMALL_BYTES || !hb_http_count_wait(call)) {
-		job->result = hb_coding_expand(job->coding, job->data, job->bytes, job->most, job->charge, &job->out,
-					       &job->out_bytes);
+	job->job = (struct hb_job){.run = expand_on_thread, .owner = call};
+	if (job->bytes <= HB_EXPAND_SMALL_BYTES || !hb_http_count_wait(call)) {
+		hb_coding_expand_job(job);
 		return take_expanded(call);
 	}
 	call->expanding = true;
-	hb_inflate_thread_submit(call->http->inflate, job);
+	hb_job_thread_submit(call->http->jobs, &job->job);
 	*result = hb_http_suspend(call);
 	return 0;
 }

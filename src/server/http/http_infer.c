@@ -16,25 +16,44 @@ void hb_http_release_inference(struct hb_http_call *call)
 	call->infer = NULL;
 }
 
-static enum MHD_Result send_answer(struct hb_http_call *call)
+/* Writes the response if the request has results; otherwise the inference has the reason of the refusal. */
+static void write_response(struct hb_http_call *call)
 {
 	struct hb_inference *infer = call->infer;
+	call->written = true;
+	if (infer->answer != HB_ANSWER_OK ||
+	    hb_shared_memory_write_outputs(infer, call->http->config.shared_memory) != HB_ANSWER_OK)
+		return;
 	char *out = NULL;
-	size_t json_bytes = 0, bytes = 0;
-	hb_http_unwatch_client(call);
-	if (infer->answer == HB_ANSWER_OK &&
-	    hb_shared_memory_write_outputs(infer, call->http->config.shared_memory) == HB_ANSWER_OK)
-		bytes = hb_kserve_json_write(infer, &infer->model->config, &out, &json_bytes);
-	if (bytes && !hb_memory_charge_add(&call->charge, bytes)) {
-		free(out);
-		bytes = 0;
-		hb_inference_fail_memory_full(infer);
-	}
+	size_t bytes = hb_kserve_json_write(infer, &infer->model->config, &out, &call->json_bytes);
 	if (!bytes)
+		return;
+	if (!hb_memory_charge_add(&call->charge, bytes)) {
+		free(out);
+		hb_inference_fail_memory_full(infer);
+		return;
+	}
+	if (call->json_bytes == bytes)
+		call->json_bytes = 0;
+	call->coding = hb_http_compress(call, &out, &bytes);
+	call->out = out;
+	call->out_bytes = bytes;
+}
+
+static enum MHD_Result send_answer(struct hb_http_call *call)
+{
+	const struct hb_inference *infer = call->infer;
+	char *out;
+	hb_http_unwatch_client(call);
+	if (!call->written)
+		write_response(call);
+	if (!call->out)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
 	hb_http_release_inference(call); /* while a slow client takes the response, only the response needs memory */
-	return hb_http_send(call, 200, json_bytes < bytes ? "application/octet-stream" : "application/json", out, bytes,
-			    json_bytes);
+	out = call->out;
+	call->out = NULL;
+	return hb_http_send(call, 200, call->json_bytes ? "application/octet-stream" : "application/json", out,
+			    call->out_bytes, call->coding, call->json_bytes);
 }
 
 static enum MHD_Result finish_wait(struct hb_http_call *call)
@@ -43,9 +62,20 @@ static enum MHD_Result finish_wait(struct hb_http_call *call)
 	return send_answer(call);
 }
 
+static void write_on_thread(void *call)
+{
+	write_response(call);
+	hb_http_resume(call);
+}
+
 static void resume_call(struct hb_inference *infer)
 {
-	hb_http_resume(infer->owner);
+	struct hb_http_call *call = infer->owner;
+	call->writing = (struct hb_job){.run = write_on_thread, .owner = call};
+	if (hb_inference_has_large_outputs(infer))
+		hb_job_thread_submit(call->http->jobs, &call->writing);
+	else
+		hb_http_resume(call);
 }
 
 /* Sets the size of the body's JSON part. False: the header with this size is wrong. */

@@ -110,7 +110,10 @@ static enum MHD_Result get_metrics(struct hb_http_call *call, const struct path_
 	size_t bytes = 0;
 	char *text = hb_serve_metrics(get_dispatch(call), call->http->config.memory, call->http->config.access,
 				      call->http->config.tls, &bytes);
-	return text ? hb_http_send(call, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, bytes) : MHD_NO;
+	if (!text)
+		return MHD_NO;
+	const char *coding = hb_http_compress(call, &text, &bytes);
+	return hb_http_send(call, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, coding, 0);
 }
 
 /* ---- the model repository ---- */

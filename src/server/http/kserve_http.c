@@ -27,8 +27,7 @@
 
 /* ---- responses ---- */
 
-/* Compresses a long body in a way that the client accepts. Returns the coding's name; NULL = the body is unchanged. */
-static const char *compress_body(const struct hb_http_call *call, char **body, size_t *bytes)
+const char *hb_http_compress(const struct hb_http_call *call, char **body, size_t *bytes)
 {
 	void *shrunk;
 	size_t shrunk_bytes;
@@ -44,9 +43,10 @@ static const char *compress_body(const struct hb_http_call *call, char **body, s
 	return hb_coding_name(coding);
 }
 
-static enum MHD_Result send_response(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
-				     const char *coding, const char *json_bytes)
+enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
+			     const char *coding, size_t json_bytes)
 {
+	char length[24];
 	struct MHD_Response *response = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
 	if (!response) {
 		free(body);
@@ -61,28 +61,19 @@ static enum MHD_Result send_response(struct hb_http_call *call, int status, cons
 		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, coding);
 	if (call->head_error || hb_request_body_end_is_unclear(call->connection))
 		MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+	snprintf(length, sizeof(length), "%zu", json_bytes);
 	if (json_bytes)
-		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, json_bytes);
+		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, length);
 	enum MHD_Result result = MHD_queue_response(call->connection, (unsigned int)status, response);
 	MHD_destroy_response(response);
 	return result;
-}
-
-enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
-			     size_t json_bytes)
-{
-	char length[24];
-	bool parts = json_bytes < bytes;
-	snprintf(length, sizeof(length), "%zu", json_bytes);
-	const char *coding = compress_body(call, &body, &bytes);
-	return send_response(call, status, type, body, bytes, coding, parts ? length : NULL);
 }
 
 enum MHD_Result hb_http_send_json(struct hb_http_call *call, int status, char *json)
 {
 	if (!json)
 		return MHD_NO; /* no memory: the library closes the connection */
-	return send_response(call, status, "application/json", json, strlen(json), NULL, NULL);
+	return hb_http_send(call, status, "application/json", json, strlen(json), NULL, 0);
 }
 
 enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char *reason)
@@ -93,7 +84,7 @@ enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char
 enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status)
 {
 	char *body = calloc(1, 1);
-	return body ? send_response(call, status, "application/json", body, 0, NULL, NULL) : MHD_NO;
+	return body ? hb_http_send(call, status, "application/json", body, 0, NULL, 0) : MHD_NO;
 }
 
 /* ---- bodies ---- */
@@ -328,7 +319,8 @@ static void end_request(void *argument, struct MHD_Connection *connection, void 
 		hb_http_release_inference(call);
 	hb_http_release_load(call);
 	hb_http_uncount_wait(call);
-	free(call->inflate.out);
+	free(call->expand.out);
+	free(call->out);
 	hb_http_timeout_start(call->timeout);
 	hb_memory_charge_end(&call->charge);
 	hb_http_body_free(call->body);
@@ -489,8 +481,8 @@ int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kse
 	http->disconnects = hb_disconnect_watch_new(config->dispatch);
 	http->timeouts = hb_http_timeouts_new(config->idle_s);
 	http->peers = hb_peer_limit_new("http", config->client_connections);
-	http->inflate = hb_inflate_thread_new();
-	int result = http->disconnects && http->timeouts && http->peers && http->inflate
+	http->jobs = hb_job_thread_new();
+	int result = http->disconnects && http->timeouts && http->peers && http->jobs
 			     ? start_loops(http, error)
 			     : hb_error_set(error, -ENOMEM, "http: no memory or no thread is left");
 	if (result < 0) {
@@ -521,7 +513,7 @@ void hb_kserve_http_free(struct hb_kserve_http *http)
 		hb_http_loops_free(http->loops);
 		hb_http_loops_free(http->unix_loops);
 	}
-	hb_inflate_thread_free(http->inflate);
+	hb_job_thread_free(http->jobs);
 	hb_disconnect_watch_free(http->disconnects);
 	hb_http_timeouts_free(http->timeouts);
 	hb_peer_limit_free(http->peers);

@@ -118,6 +118,12 @@ int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size
 	return 0;
 }
 
+void hb_coding_expand_job(struct hb_expand_job *job)
+{
+	job->result = hb_coding_expand(job->coding, job->data, job->bytes, job->most, job->charge, &job->out,
+				       &job->out_bytes);
+}
+
 size_t hb_coding_expand_begin(enum hb_coding coding, const void *data, size_t bytes, void *begin, size_t size)
 {
 	z_stream stream = {.next_in = (unsigned char *)(uintptr_t)data, .next_out = begin};

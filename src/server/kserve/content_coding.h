@@ -8,9 +8,13 @@
 #ifndef HB_SERVER_CONTENT_CODING_H
 #define HB_SERVER_CONTENT_CODING_H
 
+#include "server/kserve/job_thread.h"
 #include "server/kserve/memory_budget.h"
 
 #include <stddef.h>
+
+/* Bodies up to this size grow to at most 1 MiB: their receiver may decompress them itself. */
+#define HB_EXPAND_SMALL_BYTES 1024
 
 enum hb_coding { HB_CODING_IDENTITY, HB_CODING_GZIP, HB_CODING_DEFLATE, HB_CODING_UNKNOWN };
 
@@ -26,6 +30,20 @@ const char *hb_coding_name(enum hb_coding coding);
  */
 int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size_t most,
 		     struct hb_memory_charge *charge, void **out, size_t *out_bytes);
+/* A body to decompress: the arguments and results of hb_coding_expand(). */
+struct hb_expand_job {
+	struct hb_job job;
+	enum hb_coding coding;
+	const void *data;
+	size_t bytes, most;
+	struct hb_memory_charge *charge;
+	int result;
+	void *out;
+	size_t out_bytes;
+};
+
+void hb_coding_expand_job(struct hb_expand_job *job);
+
 /* Decompresses the beginning, at most `size` bytes, in short time. Returns the number of bytes; 0 also without memory. */
 size_t hb_coding_expand_begin(enum hb_coding coding, const void *data, size_t bytes, void *begin, size_t size);
 /* Compresses into *out, from malloc. False: no memory, or the result would not be smaller. */

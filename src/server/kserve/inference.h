@@ -94,6 +94,9 @@ enum hb_answer hb_inference_fail(struct hb_inference *infer, enum hb_answer answ
 /* Sets and returns the answer for a request that the memory budget has no room for. */
 enum hb_answer hb_inference_fail_memory_full(struct hb_inference *infer);
 
+/* Returns whether writing the answer takes so long that the thread of a protocol must not do it (job_thread.h). */
+bool hb_inference_has_large_outputs(const struct hb_inference *infer);
+
 /* Allocates memory for reading the request and charges it. Returns HB_ANSWER_OK, or the answer that was set. */
 enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes, void **out);
 

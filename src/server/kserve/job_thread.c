@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See inflate_thread.h. */
-#include "server/kserve/inflate_thread.h"
+/* See job_thread.h. */
+#include "server/kserve/job_thread.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
-struct hb_inflate_thread {
+struct hb_job_thread {
 	pthread_t thread;
 	pthread_mutex_t lock; /* guards the rest */
 	pthread_cond_t changed;
 	bool stopping;
-	struct hb_inflate_job *first, **last;
+	struct hb_job *first, **last;
 };
 
-static struct hb_inflate_job *take_job(struct hb_inflate_thread *thread)
+static struct hb_job *take_job(struct hb_job_thread *thread)
 {
 	pthread_mutex_lock(&thread->lock);
 	while (!thread->first && !thread->stopping)
 		pthread_cond_wait(&thread->changed, &thread->lock);
-	struct hb_inflate_job *job = thread->first;
+	struct hb_job *job = thread->first;
 	if (job) {
 		thread->first = job->next;
 		if (!thread->first)
@@ -30,18 +31,15 @@ static struct hb_inflate_job *take_job(struct hb_inflate_thread *thread)
 
 static void *run_jobs(void *thread)
 {
-	struct hb_inflate_job *job;
-	while ((job = take_job(thread))) {
-		job->result = hb_coding_expand(job->coding, job->data, job->bytes, job->most, job->charge, &job->out,
-					       &job->out_bytes);
-		job->done(job);
-	}
+	struct hb_job *job;
+	while ((job = take_job(thread)))
+		job->run(job->owner);
 	return NULL;
 }
 
-struct hb_inflate_thread *hb_inflate_thread_new(void)
+struct hb_job_thread *hb_job_thread_new(void)
 {
-	struct hb_inflate_thread *thread = calloc(1, sizeof(*thread));
+	struct hb_job_thread *thread = calloc(1, sizeof(*thread));
 	if (!thread)
 		return NULL;
 	thread->last = &thread->first;
@@ -55,7 +53,7 @@ struct hb_inflate_thread *hb_inflate_thread_new(void)
 	return NULL;
 }
 
-void hb_inflate_thread_free(struct hb_inflate_thread *thread)
+void hb_job_thread_free(struct hb_job_thread *thread)
 {
 	if (!thread)
 		return;
@@ -69,7 +67,7 @@ void hb_inflate_thread_free(struct hb_inflate_thread *thread)
 	free(thread);
 }
 
-void hb_inflate_thread_submit(struct hb_inflate_thread *thread, struct hb_inflate_job *job)
+void hb_job_thread_submit(struct hb_job_thread *thread, struct hb_job *job)
 {
 	pthread_mutex_lock(&thread->lock);
 	job->next = NULL;
