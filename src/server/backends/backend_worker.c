@@ -3,22 +3,20 @@
  * The worker back end: a process of the user runs the model. Batches reach the
  * worker through shared memory (worker_ring.h).
  *
- * When a worker dies, the batch that it had begun fails. Batches that it had not
- * begun stay in their lanes for the next worker. The next worker is started
- * after a pause that doubles with every failure in a row, and not before the old
- * process has ended, because that still owns GPU memory. After some failures in a
- * row the model is not ready until a worker is; it is started again without end. A worker is killed when
- * a batch takes longer than the model's limit. If a killed process does not end
- * (its driver hangs), the model fails.
+ * When a worker dies, the batch that it had begun fails. Batches that it had not begun stay in their lanes for the next
+ * worker. The next worker is started after a pause that doubles with every failure in a row, and not before the old process
+ * has ended, because that still owns GPU memory. After some failures in a row the model is not ready until a worker is. A
+ * worker is killed when a batch takes longer than the model's limit. If a killed process does not end (its driver hangs), the
+ * model fails.
  *
  * No function here blocks: descriptors are checked when poll() is called.
  */
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/backends/backend.h"
+#include "server/backends/lane_copy.h"
 #include "server/backends/restart_pause.h"
 #include "server/backends/worker_memory.h"
-#include "server/backends/worker_outputs.h"
 #include "server/backends/worker_process.h"
 #include "server/models/dispatch.h"
 
@@ -36,14 +34,15 @@
 /* Longest time in which a killed process must end; the kernel releases the memory of the process first. */
 #define END_LIMIT_NS (10 * HB_NS_PER_S)
 
-enum worker_lane_state { LANE_FREE, LANE_WAITS, LANE_SUBMITTED };
+enum worker_lane_state { LANE_FREE, LANE_COPIES_IN, LANE_WAITS, LANE_SUBMITTED, LANE_COPIES_OUT };
 
 /* The server's own record of a lane; the shared part is struct hb_worker_lane. */
 struct worker_lane {
 	enum worker_lane_state state;
 	uint32_t stage; /* enum hb_worker_stage: the last one reported to the dispatcher */
-	uint32_t slot, items;
+	uint32_t slot;
 	int64_t submitted_ns;
+	bool unwanted; /* the batch ends when its inputs are copied */
 	struct hb_scheduler_batch batch;
 };
 
@@ -55,6 +54,8 @@ struct model_worker {
 	int submitted_doorbell, completed_doorbell, epoll; /* doorbells of the two rings */
 	uint32_t taken;                                    /* entries of `completed` read so far */
 	struct worker_lane lanes[HB_WORKER_LANES];
+	struct hb_lane_copy copies[HB_WORKER_LANES];
+	struct hb_job_thread *copier; /* NULL: batches are too small for a thread */
 	struct hb_restart_pause pause;
 	int64_t restart_ns; /* when to start a process; 0 = first start, INT64_MAX = one runs */
 	const char *killed; /* reason, until the killed process has ended; NULL = not killed */
@@ -120,8 +121,13 @@ static void add_event(struct model_worker *worker, uint32_t lane, enum hb_schedu
 		.at_ns = hb_clock_now_ns(), .slot = worker->lanes[lane].slot, .stage = stage, .complete = complete};
 }
 
+/* Ends a batch; one whose inputs are being copied ends when that is complete, because the copy reads its requests. */
 static void end_lane(struct model_worker *worker, uint32_t lane, bool complete)
 {
+	if (worker->lanes[lane].state == LANE_COPIES_IN) {
+		worker->lanes[lane].unwanted = true;
+		return;
+	}
 	add_event(worker, lane, HB_STAGES, complete);
 	worker->lanes[lane].state = LANE_FREE;
 }
@@ -143,11 +149,11 @@ __attribute__((format(printf, 4, 5))) static void fail_lane(struct model_worker 
 	end_lane(worker, lane, false);
 }
 
-/* Fails all batches; the model has a state that is not ready, and why_failed says why. */
+/* Fails all batches without results; the model has a state that is not ready, and why_failed says why. */
 static void fail_lanes(struct model_worker *worker)
 {
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
-		if (worker->lanes[i].state != LANE_FREE)
+		if (worker->lanes[i].state != LANE_FREE && worker->lanes[i].state != LANE_COPIES_OUT)
 			fail_lane(worker, i, HB_ANSWER_UNAVAILABLE, "%s", worker->why_failed);
 }
 
@@ -276,33 +282,26 @@ static void submit_waiting(struct model_worker *worker, int64_t now_ns)
 		ring_worker(worker);
 }
 
-/* Copies one input of all requests of the batch, one behind the other, into the lane. False: not enough room. */
-static bool copy_input(const struct model_worker *worker, struct hb_worker_lane *lane,
-		       const struct hb_scheduler_batch *batch, uint32_t input, uint64_t *offset)
+static void finish_copy(struct model_worker *worker, uint32_t index)
 {
-	struct hb_worker_tensor out = {.offset = *offset};
-	const char *name = worker->config.inputs[input].name;
-	uint64_t room = worker->memory.out_offset - worker->memory.in_offset;
-	char *data = (char *)lane + worker->memory.in_offset;
-	for (uint32_t r = 0; r < batch->n_requests; r++) {
-		const struct hb_inference *infer = hb_backend_inference(batch->cookies[r]);
-		for (uint32_t i = 0; i < infer->n_inputs; i++) {
-			const struct hb_tensor *tensor = &infer->inputs[i];
-			if (strcmp(tensor->name, name) != 0)
-				continue;
-			if (tensor->bytes > room - out.offset - out.bytes)
-				return false;
-			memcpy(data + out.offset + out.bytes, tensor->data, tensor->bytes);
-			out.bytes += tensor->bytes;
-			out.n_dims = tensor->n_dims;
-			memcpy(out.dims, tensor->dims, sizeof(out.dims));
-		}
+	struct worker_lane *lane = &worker->lanes[index];
+	if (lane->state == LANE_COPIES_IN) {
+		lane->state = LANE_WAITS;
+		if (lane->unwanted)
+			end_lane(worker, index, false);
+		return;
 	}
-	if (worker->config.max_batch)
-		out.dims[0] = batch->items;
-	lane->inputs[input] = out;
-	*offset = out.offset + hb_worker_aligned(out.bytes);
-	return *offset <= room + 63;
+	hb_lane_copy_note_failures(&worker->copies[index]);
+	worker->pause.completed = true;
+	end_lane(worker, index, true);
+}
+
+static void finish_copies(struct model_worker *worker)
+{
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		if ((worker->lanes[i].state == LANE_COPIES_IN || worker->lanes[i].state == LANE_COPIES_OUT) &&
+		    atomic_load(&worker->copies[i].done))
+			finish_copy(worker, i);
 }
 
 static int refuse_batch(const struct hb_scheduler_batch *batch, enum hb_answer answer, const char *why)
@@ -325,7 +324,6 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 {
 	struct model_worker *worker = self;
 	uint32_t index = 0;
-	uint64_t offset = 0;
 	while (index < HB_WORKER_LANES && worker->lanes[index].state != LANE_FREE)
 		index++;
 	if (worker->state == HB_SERVED_MODEL_FAILED || worker->state == HB_SERVED_MODEL_RESTARTING)
@@ -333,6 +331,10 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 	if (index == HB_WORKER_LANES)
 		return -EBUSY;
 	struct hb_worker_lane *lane = find_shared_lane(worker, index);
+	struct hb_lane_copy *copy = &worker->copies[index];
+	uint32_t input = hb_lane_copy_place_inputs(copy, batch);
+	if (input < worker->config.n_inputs)
+		return refuse_large(worker, batch, input);
 	lane->items = batch->items;
 	lane->priority = batch->priority;
 	lane->status = HB_WORKER_OK;
@@ -341,11 +343,10 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 	lane->dropped = 0;
 	atomic_store(&lane->unwanted, 0);
 	lane->deadline_ns = batch->deadline_ns;
-	for (uint32_t i = 0; i < worker->config.n_inputs; i++)
-		if (!copy_input(worker, lane, batch, i, &offset))
-			return refuse_large(worker, batch, i);
-	worker->lanes[index] = (struct worker_lane){
-		.state = LANE_WAITS, .slot = slot, .items = batch->items, .batch = *batch};
+	worker->lanes[index] = (struct worker_lane){.state = LANE_COPIES_IN, .slot = slot, .batch = *batch};
+	hb_lane_copy_begin(copy, &worker->lanes[index].batch, worker->copier);
+	if (atomic_load(&copy->done))
+		finish_copy(worker, index);
 	submit_waiting(worker, now_ns);
 	return 0;
 }
@@ -356,31 +357,24 @@ static void complete_lane(struct model_worker *worker, uint32_t index)
 {
 	struct worker_lane *lane = &worker->lanes[index];
 	const struct hb_worker_lane *shared = find_shared_lane(worker, index);
-	const char *data = (const char *)shared + worker->memory.out_offset;
-	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
-	uint32_t first = 0, dropped = shared->dropped;
-	memcpy(outputs, shared->outputs, sizeof(outputs)); /* the worker could change the shared copy after the check */
+	struct hb_lane_copy *copy = &worker->copies[index];
 	if (shared->status != HB_WORKER_OK) {
 		char said[151];
 		hb_worker_lane_read_error(shared, said, sizeof(said));
 		fail_lane(worker, index, HB_ANSWER_BROKEN, "model %s: %s", worker->config.name, said);
 		return;
 	}
-	for (uint32_t i = 0; i < worker->config.n_outputs; i++)
-		if (!hb_worker_output_fits(&worker->config, i, lane->items, worker->memory.out_bytes, &outputs[i])) {
-			fail_lane(worker, index, HB_ANSWER_BROKEN,
-				  "model %s: its worker gave output \"%s\" in another shape than model.yaml has",
-				  worker->config.name, worker->config.outputs[i].name);
-			return;
-		}
-	for (uint32_t i = 0; i < lane->batch.n_requests; i++) {
-		struct hb_inference *infer = hb_backend_inference(lane->batch.cookies[i]);
-		if (!infer->answered)
-			hb_worker_outputs_answer(&worker->config, lane->items, outputs, data, dropped, infer, first);
-		first += infer->items;
+	uint32_t output = hb_lane_copy_place_outputs(copy, lane->batch.items);
+	if (output < worker->config.n_outputs) {
+		fail_lane(worker, index, HB_ANSWER_BROKEN,
+			  "model %s: its worker gave output \"%s\" in another shape than model.yaml has",
+			  worker->config.name, worker->config.outputs[output].name);
+		return;
 	}
-	worker->pause.completed = true;
-	end_lane(worker, index, true);
+	lane->state = LANE_COPIES_OUT;
+	hb_lane_copy_begin(copy, &lane->batch, worker->copier);
+	if (atomic_load(&copy->done))
+		finish_copy(worker, index);
 }
 
 static void take_completed(struct model_worker *worker)
@@ -429,9 +423,9 @@ static void update_worker(struct model_worker *worker, int64_t now_ns)
 		give_model_up(worker, now_ns);
 	}
 	report_stages(worker);
-	take_completed(
-		worker); /* must precede the check of the process, so that batches completed before its death count */
+	take_completed(worker); /* must precede update_process(): batches that were completed before a death count */
 	update_process(worker, now_ns);
+	finish_copies(worker); /* must follow update_process(), which may clear the doorbell */
 	submit_waiting(worker, now_ns);
 }
 
@@ -476,7 +470,7 @@ static void cancel_batch(void *self, int64_t now_ns, uint32_t slot)
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
 		if (worker->lanes[i].slot != slot)
 			continue;
-		if (worker->lanes[i].state == LANE_WAITS)
+		if (worker->lanes[i].state == LANE_COPIES_IN || worker->lanes[i].state == LANE_WAITS)
 			end_lane(worker, i, false);
 		else if (worker->lanes[i].state == LANE_SUBMITTED)
 			atomic_store(&find_shared_lane(worker, i)->unwanted, 1);
@@ -538,6 +532,7 @@ static void close_fd(int fd)
 static void close_worker(void *self)
 {
 	struct model_worker *worker = self;
+	hb_job_thread_free(worker->copier);
 	hb_worker_process_abandon(&worker->process);
 	hb_worker_memory_fini(&worker->memory);
 	close_fd(worker->submitted_doorbell);
@@ -560,6 +555,15 @@ static const struct hb_scheduler_provider_ops ops = {
 	.close = close_worker,
 };
 
+static int prepare_copies(struct model_worker *worker, struct hb_error *error)
+{
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		hb_lane_copy_init(&worker->copies[i], &worker->config, &worker->memory, i, worker->completed_doorbell);
+	if (worker->memory.lane_bytes > HB_LANE_COPY_AT_ONCE_BYTES && !(worker->copier = hb_job_thread_new()))
+		return hb_error_set(error, -EAGAIN, "model %s: no memory or no thread is left", worker->config.name);
+	return 0;
+}
+
 /*
  * Prepares a worker; the first poll() starts its process. A process ends with the thread that forked it
  * (PR_SET_PDEATHSIG), and the thread that loads a model may end soon.
@@ -578,6 +582,8 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 	int result = hb_worker_memory_init(config, &worker->memory, error);
 	if (result == 0)
 		result = make_doorbells(worker, error);
+	if (result == 0)
+		result = prepare_copies(worker, error);
 	if (result < 0) {
 		close_worker(worker);
 		return result;

@@ -72,13 +72,14 @@ static bool has_all_strings(const struct hb_tensor *tensor)
 	return hb_tensor_has_strings(tensor, hb_tensor_elements(tensor->dims, tensor->n_dims));
 }
 
-/*
- * Copies all outputs of a request. Returns 0 or -ENOMEM; -EINVAL: BYTES output number *wrong has fewer elements than
- * its shape.
- */
-static int copy_outputs(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
-			const char *data, struct hb_inference *infer, uint32_t first, uint32_t *wrong)
+int hb_worker_outputs_copy(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
+			   const char *data, uint32_t dropped, struct hb_inference *infer, uint32_t first,
+			   uint32_t *wrong)
 {
+	_Static_assert(HB_SCHEDULER_BATCH_MAX <= 32, "dropped has a bit for each item");
+	uint64_t mine = ((UINT64_C(1) << infer->items) - 1) << first;
+	if (dropped & mine)
+		return -ENOSPC;
 	uint64_t all = 0, begin[HB_TENSORS_MAX], share[HB_TENSORS_MAX];
 	for (uint32_t i = 0; i < config->n_outputs; i++) {
 		const struct hb_worker_tensor *out = &outputs[i];
@@ -103,20 +104,15 @@ static int copy_outputs(const struct hb_model_config *config, uint32_t items, co
 	return 0;
 }
 
-void hb_worker_outputs_answer(const struct hb_model_config *config, uint32_t items,
-			      const struct hb_worker_tensor *outputs, const char *data, uint32_t dropped,
-			      struct hb_inference *infer, uint32_t first)
+void hb_worker_outputs_refuse(const struct hb_model_config *config, int result, uint32_t wrong,
+			      struct hb_inference *infer)
 {
-	_Static_assert(HB_SCHEDULER_BATCH_MAX <= 32, "dropped has a bit for each item");
-	uint64_t mine = ((UINT64_C(1) << infer->items) - 1) << first;
-	uint32_t wrong = 0;
-	int result = dropped & mine ? -ENOSPC : copy_outputs(config, items, outputs, data, infer, first, &wrong);
 	if (result == -ENOMEM)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 	else if (result == -ENOSPC)
 		hb_inference_fail(infer, HB_ANSWER_BROKEN,
 				  "model %s: its outputs are too large: raise \"room\" in model.yaml", config->name);
-	else if (result < 0)
+	else
 		hb_inference_fail(
 			infer, HB_ANSWER_BROKEN,
 			"model %s: output \"%s\" of its worker does not have the strings that its shape needs",

@@ -39,14 +39,14 @@ void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model 
 	struct hb_backend *backend = &dispatch->backends[model->number];
 	if (model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
-	hb_dispatch_answer_waiting(dispatch, model, WHY);
-	hb_dispatch_answer_running(dispatch, model,
-				   WHY); /* must be done before another model can get the same number */
-	if (backend->ops) {
+	if (backend->ops) { /* the back end may use its requests until it is closed */
 		hb_backend_watch(dispatch, backend, false);
 		backend->ops->close(backend->self);
 	}
 	*backend = (struct hb_backend){0};
+	/* This must be done before another model can get the same number. */
+	hb_dispatch_answer_waiting(dispatch, model, WHY);
+	hb_dispatch_answer_running(dispatch, model, WHY);
 	hb_served_model_note_closed(dispatch, model);
 	hb_dispatch_list_pollable(dispatch);
 	dispatch->n_draining -= model->state == HB_SERVED_MODEL_UNLOADING;
