@@ -299,40 +299,48 @@ static uint32_t limit_connections(uint32_t connections)
 	return each;
 }
 
-/* With a token file, SIGHUP makes the server read it again; without one, SIGHUP ends the server, as when its terminal closes. */
-static void list_signals(sigset_t *set, bool has_tokens)
+/*
+ * If there are files to read again, SIGHUP makes the server do so; otherwise SIGHUP ends the server, as when its terminal
+ * closes.
+ */
+static void list_signals(sigset_t *set, bool has_files)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
-	if (has_tokens)
+	if (has_files)
 		sigaddset(set, SIGHUP);
 }
 
-static void reload_tokens(struct hb_access *access)
+/* Reads token file, certificate and key again. */
+static void reload_files(const struct serve_security *security, struct hb_access *access, struct hb_tls *tls)
 {
 	struct hb_error error = {.text = ""};
 	if (hb_access_reload(access, &error) < 0)
 		hb_log_error("%s; the tokens stay as they were", error.text);
-	else
+	else if (security->access.token_file)
 		hb_log_info("read the token file again");
+	if (tls && hb_tls_reload(tls, &error) < 0)
+		hb_log_error("%s; the certificate stays as it was", error.text);
+	else if (tls)
+		hb_log_info("read certificate and key again");
 }
 
 /* Waits for SIGINT or SIGTERM. */
-static void wait_for_signal(struct hb_access *access, bool has_tokens)
+static void wait_for_signal(const struct serve_security *security, struct hb_access *access, struct hb_tls *tls)
 {
 	sigset_t set;
 	int signal_number = 0;
-	list_signals(&set, has_tokens);
+	list_signals(&set, security->access.token_file || tls);
 	while (signal_number != SIGINT && signal_number != SIGTERM)
 		if (sigwait(&set, &signal_number) == 0 && signal_number == SIGHUP)
-			reload_tokens(access);
+			reload_files(security, access, tls);
 }
 
-static void block_signals(bool has_tokens)
+static void block_signals(const struct serve_security *security)
 {
 	sigset_t set;
-	list_signals(&set, has_tokens);
+	list_signals(&set, security->access.token_file || security->tls.cert);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 }
@@ -363,8 +371,7 @@ static int serve_models(struct serve_options *settings)
 		settings->http.client_connections = (settings->http.connections + 3) / 4;
 	settings->grpc.client_connections = settings->http.client_connections;
 	settings->http.memory = settings->grpc.memory = &settings->memory;
-	bool has_tokens = settings->security.access.token_file != NULL;
-	block_signals(has_tokens);
+	block_signals(&settings->security);
 	int result = hb_access_new(&settings->security.access, &access, &error);
 	settings->http.access = settings->grpc.access = access;
 	if (result == 0)
@@ -386,7 +393,7 @@ static int serve_models(struct serve_options *settings)
 	if (result == 0) {
 		printf("http: port %u\ngrpc: port %u\n", hb_kserve_http_port(http), hb_kserve_grpc_port(grpc));
 		fflush(stdout);
-		wait_for_signal(access, has_tokens);
+		wait_for_signal(&settings->security, access, tls);
 		hb_dispatch_end(dispatch, settings->dispatch.drain_ns);
 	}
 	hb_kserve_grpc_free(grpc);

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -45,8 +46,8 @@ class Certificates:
         for authority in ("ca", "other-ca"):
             openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
                     "/CN=" + authority, "-keyout", self.path(authority + ".key"), "-out", self.path(authority + ".pem"))
-        for name, authority, purpose in (("server", "ca", "serverAuth"), ("client", "ca", "clientAuth"),
-                                         ("stranger", "other-ca", "clientAuth")):
+        for name, authority, purpose in (("server", "ca", "serverAuth"), ("renewed", "ca", "serverAuth"),
+                                         ("client", "ca", "clientAuth"), ("stranger", "other-ca", "clientAuth")):
             with open(self.path(name + ".ext"), "w", encoding="utf-8") as file:
                 file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=%s\n" % purpose)
             openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=" + name, "-keyout",
@@ -238,6 +239,46 @@ class Tls(unittest.TestCase):
                     pass  # the server closed the connection first
         self.assertEqual(server.infer("echo")[0], 200)
         self.assertEqual(self.grpc(server, "ServerLive"), 0)
+
+    def test_new_connections_get_the_certificate_that_sighup_brought(self):
+        cert, key = (self.files.path("changed" + end) for end in (".pem", ".key"))
+
+        def use(name):
+            shutil.copy(self.files.path(name + ".pem"), cert)
+            shutil.copy(self.files.path(name + ".key"), key)
+
+        def serial_of(port, protocols):
+            with server.connect(port=port) as plain, self.files.context(protocols=protocols).wrap_socket(
+                    plain, server_hostname="127.0.0.1") as client:
+                return client.getpeercert()["serialNumber"]
+
+        use("server")
+        server = self.serve("--tls-cert", cert, "--tls-key", key)
+        kept = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=LIMIT, context=self.files.context())
+        with contextlib.closing(kept):
+            kept.connect()
+            ends = ((server.port, ()), (server.grpc_port, ("h2",)))
+            first = [serial_of(*end) for end in ends]
+            use("renewed")
+            server.process.send_signal(signal.SIGHUP)
+            wait_until("HTTP has the new certificate", lambda: serial_of(*ends[0]) != first[0])
+            second = [serial_of(*end) for end in ends]
+            self.assertEqual((first[0], second[0]), (first[1], second[1]))
+            shutil.copy(self.files.path("client.key"), key)
+            server.process.send_signal(signal.SIGHUP)
+            wait_until("the server reports the wrong key", lambda: any("with its private key" in line for line in server.log))
+            self.assertEqual([serial_of(*end) for end in ends], second)
+            kept.request("GET", "/v2/health/live")
+            self.assertEqual(kept.getresponse().status, 200)
+
+    def test_a_grpc_session_ends_with_close_notify(self):
+        server = self.serve("--idle", "1s")
+        context = self.files.context(protocols=["h2"])
+        with server.connect(port=server.grpc_port) as plain, context.wrap_socket(
+                plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client:
+            client.sendall(grpc_begin())
+            while client.recv(65536):  # an end without close_notify raises SSLEOFError
+                pass
 
     def test_files_are_checked(self):
         cert, key = self.files.path("server.pem"), self.files.path("server.key")

@@ -419,14 +419,10 @@ static struct MHD_Daemon *start_tls_daemon(void *argument, unsigned flags, int l
 {
 	struct hb_kserve_http *http = argument;
 	const struct hb_tls *tls = http->config.tls;
-	const char *client_ca = hb_tls_client_ca_text(tls);
 	struct MHD_OptionItem options[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, (char *)hb_tls_cert_text(tls)},
 					   {MHD_OPTION_HTTPS_MEM_KEY, 0, (char *)hb_tls_key_text(tls)},
 					   {MHD_OPTION_HTTPS_PRIORITIES, 0, (char *)hb_tls_priorities()},
-					   {MHD_OPTION_END, 0, NULL},
 					   {MHD_OPTION_END, 0, NULL}};
-	if (client_ca)
-		options[3] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, (char *)client_ca};
 	/*
 	 * With MHD_USE_TURBO, version 0.9.75 does not watch the socket of a connection whose handshake has not begun: it
 	 * would never end, and the loop would run all the time.

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +27,26 @@ struct tls_text {
 	size_t bytes;
 };
 
-struct hb_tls {
+struct tls_files {
 	struct tls_text cert, key, client_ca;
-	gnutls_certificate_credentials_t credentials; /* of gRPC */
+};
+
+struct hb_tls_credentials {
+	_Atomic uint32_t users; /* sessions, and 1 while it is the present one */
+	gnutls_certificate_credentials_t gnutls;
+};
+
+struct hb_tls {
+	struct hb_tls_config config;
+	struct tls_files first;
 	gnutls_priority_t priorities;
+	pthread_mutex_t lock; /* guards present */
+	struct hb_tls_credentials *present;
 };
 
 struct hb_tls_session {
 	gnutls_session_t session;
+	struct hb_tls_credentials *credentials;
 	struct hb_tls_session_calls calls;
 	void *argument;
 	const uint8_t *in; /* bytes of the socket that the library has not taken */
@@ -51,27 +64,92 @@ static void count_handshake(enum tls_protocol protocol, bool done)
 	atomic_fetch_add_explicit(done ? &counts[protocol].done : &counts[protocol].failed, 1, memory_order_relaxed);
 }
 
-/* ---- files ---- */
+/* ---- credentials ---- */
 
-static int load_credentials(struct hb_tls *tls, const struct hb_tls_config *config, struct hb_error *error)
+static void drop_credentials(struct hb_tls_credentials *credentials)
 {
-	const gnutls_datum_t cert = {(unsigned char *)tls->cert.text, (unsigned)tls->cert.bytes};
-	const gnutls_datum_t key = {(unsigned char *)tls->key.text, (unsigned)tls->key.bytes};
-	const gnutls_datum_t ca = {(unsigned char *)tls->client_ca.text, (unsigned)tls->client_ca.bytes};
-	if (gnutls_certificate_allocate_credentials(&tls->credentials) < 0 ||
-	    gnutls_priority_init(&tls->priorities, PRIORITIES, NULL) < 0)
+	if (!credentials || atomic_fetch_sub(&credentials->users, 1) != 1)
+		return;
+	if (credentials->gnutls)
+		gnutls_certificate_free_credentials(credentials->gnutls);
+	free(credentials);
+}
+
+static struct hb_tls_credentials *take_credentials(struct hb_tls *tls)
+{
+	pthread_mutex_lock(&tls->lock);
+	struct hb_tls_credentials *credentials = tls->present;
+	atomic_fetch_add(&credentials->users, 1);
+	pthread_mutex_unlock(&tls->lock);
+	return credentials;
+}
+
+static void free_files(struct tls_files *files)
+{
+	hb_secret_free(files->cert.text, files->cert.bytes);
+	hb_secret_free(files->key.text, files->key.bytes);
+	hb_secret_free(files->client_ca.text, files->client_ca.bytes);
+}
+
+static int read_files(const struct hb_tls_config *config, struct tls_files *out, struct hb_error *error)
+{
+	int result = hb_secret_file_read(config->cert, FILE_FORBIDDEN, &out->cert.text, &out->cert.bytes, error);
+	if (result == 0)
+		result = hb_secret_file_read(config->key, KEY_FORBIDDEN, &out->key.text, &out->key.bytes, error);
+	if (result == 0 && config->client_ca)
+		result = hb_secret_file_read(config->client_ca, FILE_FORBIDDEN, &out->client_ca.text,
+					     &out->client_ca.bytes, error);
+	return result;
+}
+
+static int load_files(const struct hb_tls_config *config, const struct tls_files *files,
+		      gnutls_certificate_credentials_t *out, struct hb_error *error)
+{
+	const gnutls_datum_t cert = {(unsigned char *)files->cert.text, (unsigned)files->cert.bytes};
+	const gnutls_datum_t key = {(unsigned char *)files->key.text, (unsigned)files->key.bytes};
+	const gnutls_datum_t ca = {(unsigned char *)files->client_ca.text, (unsigned)files->client_ca.bytes};
+	if (gnutls_certificate_allocate_credentials(out) < 0)
 		return hb_error_set(error, -ENOMEM, "out of memory");
-	int code = gnutls_certificate_set_x509_key_mem(tls->credentials, &cert, &key, GNUTLS_X509_FMT_PEM);
+	int code = gnutls_certificate_set_x509_key_mem(*out, &cert, &key, GNUTLS_X509_FMT_PEM);
 	if (code < 0)
 		return hb_error_set(error, -EINVAL, "%s, %s: no certificate in PEM format with its private key: %s",
 				    config->cert, config->key, gnutls_strerror(code));
 	if (!ca.data)
 		return 0;
-	code = gnutls_certificate_set_x509_trust_mem(tls->credentials, &ca, GNUTLS_X509_FMT_PEM);
+	code = gnutls_certificate_set_x509_trust_mem(*out, &ca, GNUTLS_X509_FMT_PEM);
 	if (code > 0)
 		return 0;
 	return hb_error_set(error, -EINVAL, "%s: no certificate in PEM format: %s", config->client_ca,
 			    code < 0 ? gnutls_strerror(code) : "the file contains none");
+}
+
+/* Replaces the present credentials by those of the files. */
+static int replace_credentials(struct hb_tls *tls, const struct tls_files *files, struct hb_error *error)
+{
+	struct hb_tls_credentials *fresh = calloc(1, sizeof(*fresh));
+	if (!fresh)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	fresh->users = 1;
+	int result = load_files(&tls->config, files, &fresh->gnutls, error);
+	if (result == 0) {
+		pthread_mutex_lock(&tls->lock);
+		struct hb_tls_credentials *old = tls->present;
+		tls->present = fresh;
+		fresh = old;
+		pthread_mutex_unlock(&tls->lock);
+	}
+	drop_credentials(fresh);
+	return result;
+}
+
+int hb_tls_reload(struct hb_tls *tls, struct hb_error *error)
+{
+	struct tls_files files = {.cert.text = NULL};
+	int result = read_files(&tls->config, &files, error);
+	if (result == 0)
+		result = replace_credentials(tls, &files, error);
+	free_files(&files);
+	return result;
 }
 
 int hb_tls_new(const struct hb_tls_config *config, struct hb_tls **out, struct hb_error *error)
@@ -79,14 +157,13 @@ int hb_tls_new(const struct hb_tls_config *config, struct hb_tls **out, struct h
 	struct hb_tls *tls = calloc(1, sizeof(*tls));
 	if (!tls)
 		return hb_error_set(error, -ENOMEM, "out of memory");
-	int result = hb_secret_file_read(config->cert, FILE_FORBIDDEN, &tls->cert.text, &tls->cert.bytes, error);
+	tls->config = *config;
+	pthread_mutex_init(&tls->lock, NULL);
+	int result = read_files(config, &tls->first, error);
+	if (result == 0 && gnutls_priority_init(&tls->priorities, PRIORITIES, NULL) < 0)
+		result = hb_error_set(error, -ENOMEM, "out of memory");
 	if (result == 0)
-		result = hb_secret_file_read(config->key, KEY_FORBIDDEN, &tls->key.text, &tls->key.bytes, error);
-	if (result == 0 && config->client_ca)
-		result = hb_secret_file_read(config->client_ca, FILE_FORBIDDEN, &tls->client_ca.text,
-					     &tls->client_ca.bytes, error);
-	if (result == 0)
-		result = load_credentials(tls, config, error);
+		result = replace_credentials(tls, &tls->first, error);
 	if (result < 0) {
 		hb_tls_free(tls);
 		return result;
@@ -99,29 +176,22 @@ void hb_tls_free(struct hb_tls *tls)
 {
 	if (!tls)
 		return;
-	if (tls->credentials)
-		gnutls_certificate_free_credentials(tls->credentials);
+	drop_credentials(tls->present);
 	if (tls->priorities)
 		gnutls_priority_deinit(tls->priorities);
-	hb_secret_free(tls->cert.text, tls->cert.bytes);
-	hb_secret_free(tls->key.text, tls->key.bytes);
-	hb_secret_free(tls->client_ca.text, tls->client_ca.bytes);
+	free_files(&tls->first);
+	pthread_mutex_destroy(&tls->lock);
 	free(tls);
 }
 
 const char *hb_tls_cert_text(const struct hb_tls *tls)
 {
-	return tls->cert.text;
+	return tls->first.cert.text;
 }
 
 const char *hb_tls_key_text(const struct hb_tls *tls)
 {
-	return tls->key.text;
-}
-
-const char *hb_tls_client_ca_text(const struct hb_tls *tls)
-{
-	return tls->client_ca.text;
+	return tls->first.key.text;
 }
 
 const char *hb_tls_priorities(void)
@@ -152,6 +222,8 @@ static int note_http_handshake(gnutls_session_t session, unsigned type, unsigned
 void hb_tls_end_http(struct hb_tls_handshake *handshake)
 {
 	end_handshake(handshake, false);
+	drop_credentials(handshake->credentials);
+	handshake->credentials = NULL;
 }
 
 /* Without a valid certificate of the client, the handshake fails. A certificate that names its purposes must name clients. */
@@ -169,9 +241,11 @@ void hb_tls_begin_http(struct hb_tls *tls, void *session, struct hb_tls_handshak
 	handshake->n_open = n_open;
 	++*n_open;
 	gnutls_db_set_ptr(session, handshake);
+	handshake->credentials = take_credentials(tls);
+	gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, handshake->credentials->gnutls);
 	gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, note_http_handshake);
 	gnutls_alpn_set_protocols(session, &protocol, 1, 0);
-	if (tls->client_ca.text)
+	if (tls->config.client_ca)
 		require_certificate(session);
 }
 
@@ -209,11 +283,12 @@ static int init_session(struct hb_tls_session *session, struct hb_tls *tls)
 	gnutls_transport_set_ptr(session->session, session);
 	gnutls_transport_set_pull_function(session->session, pull_bytes);
 	gnutls_transport_set_push_function(session->session, push_bytes);
-	if (tls->client_ca.text)
+	if (tls->config.client_ca)
 		require_certificate(session->session);
+	session->credentials = take_credentials(tls);
 	code = gnutls_priority_set(session->session, tls->priorities);
 	if (code == 0)
-		code = gnutls_credentials_set(session->session, GNUTLS_CRD_CERTIFICATE, tls->credentials);
+		code = gnutls_credentials_set(session->session, GNUTLS_CRD_CERTIFICATE, session->credentials->gnutls);
 	if (code == 0)
 		code = gnutls_alpn_set_protocols(session->session, &protocol, 1, GNUTLS_ALPN_MANDATORY);
 	return code;
@@ -237,10 +312,13 @@ void hb_tls_session_free(struct hb_tls_session *session)
 {
 	if (!session)
 		return;
-	if (!session->open)
+	if (session->open)
+		gnutls_bye(session->session, GNUTLS_SHUT_WR);
+	else
 		count_handshake(TLS_GRPC, false);
 	if (session->session)
 		gnutls_deinit(session->session);
+	drop_credentials(session->credentials);
 	free(session);
 }
 

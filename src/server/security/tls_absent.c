@@ -26,9 +26,9 @@ const char *hb_tls_key_text(const struct hb_tls *tls)
 	return NULL;
 }
 
-const char *hb_tls_client_ca_text(const struct hb_tls *tls)
+int hb_tls_reload(struct hb_tls *tls, struct hb_error *error)
 {
-	return NULL;
+	return 0;
 }
 
 const char *hb_tls_priorities(void)

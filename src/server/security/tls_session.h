@@ -23,7 +23,7 @@ struct hb_tls_session_calls {
 
 /* Returns NULL without memory. */
 struct hb_tls_session *hb_tls_session_new(struct hb_tls *tls, const struct hb_tls_session_calls *calls, void *argument);
-/* NULL is allowed. */
+/* Tells the client that the session ends (close_notify), if it is open. NULL is allowed. */
 void hb_tls_session_free(struct hb_tls_session *session);
 /* Returns whether the handshake is complete, and bytes can be sent. */
 bool hb_tls_session_is_open(const struct hb_tls_session *session);
