@@ -42,7 +42,7 @@ says() { # says TEXT COMMAND...: the output contains TEXT, with any exit status
 	cat /tmp/shown
 	grep -qF -- "$text" /tmp/shown
 }
-as() { runuser -u "$1" -- "${@:2}"; }
+as() { runuser -u "$1" -- "${@:2}"; } # to get the process id of a program in the background, call runuser itself
 property() { systemctl show --property="$1" --value hummingbird; }
 log() { journalctl --unit=hummingbird --output=cat; }
 processes() { cat /proc/[0-9]*/comm; }
@@ -88,7 +88,7 @@ at_once "hb doctor" as ann hb doctor "${GPU[@]}"
 as ann hb run "${GPU[@]}" --priority low -- ./cuda-tenant work 2 >/tmp/under 2>/tmp/output
 as ann env LD_LIBRARY_PATH="$(dirname /usr/lib/*/hummingbird/simcuda/hb-simgpu)" ./cuda-tenant work 2 >/tmp/without
 at_once "a program computes the same under Hummingbird" cmp /tmp/under /tmp/without
-as ann hb run "${GPU[@]}" --priority high -- ./cuda-tenant train 500 0 >/tmp/service 2>&1 &
+runuser -u ann -- hb run "${GPU[@]}" --priority high -- ./cuda-tenant train 500 0 >/tmp/service 2>&1 &
 service=$!
 soon "a high-priority program runs" tenant_is_up
 at_once "its time slices are enforced" says "compute slice  enforced" hb status "${GPU[@]}"
@@ -123,9 +123,14 @@ daemon=$(property MainPID)
 at_once "the package can be upgraded" dpkg --install ./hummingbird_*.deb
 at_once "the upgrade restarts the daemon" other_daemon "$daemon"
 soon "the new daemon continues with the running program" tenant_is_up
-at_once "the log has no warnings but those about the bad configuration" \
-	fails grep -vF "the configuration has an error" <(log | grep -E "hbd: (error|warning)")
+# A daemon that continues for a moment after SIGSTOP reports its pause. A container may not raise its limit of open files.
+expected="the configuration has an error|the event loop has not finished a turn"
+(($(ulimit -Hn) >= 65536)) || expected+="|open files allows"
+at_once "the log has no other warnings than those that the tests cause" \
+	fails grep -vE "$expected" <(log | grep -E "hbd: (error|warning)")
 systemd-analyze security hummingbird | tail -n 1
+
+. ./unit_limits.sh
 
 kill "$service"
 wait "$service"

@@ -1,18 +1,27 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Boots a Debian 12 with its own systemd in a container and tests there what needs systemd: the package and its unit
-# (checks_under_systemd.sh prints one line for each check). usage: packaging/try_systemd.sh [FOLDER]
+# (checks_under_systemd.sh prints one line for each check). usage: packaging/try_systemd.sh [--vm] [FOLDER]
 # Needs root, the network, debootstrap, systemd-nspawn (package systemd-container), the packages for building, and some
-# minutes. Installs nothing on this machine. FOLDER keeps the Debian and the builds for the next run; without FOLDER they
-# are temporary.
+# minutes. With --vm it boots a virtual machine instead, with Debian's kernel, so that all limits of the unit are in force
+# whatever this machine's kernel offers; needs qemu-system-x86, and half an hour without KVM. Installs nothing on this
+# machine. FOLDER keeps the Debian and the builds for the next run; without FOLDER they are temporary.
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
-LIMIT_S=900
-for tool in debootstrap systemd-nspawn dpkg-deb; do
+kind=container LIMIT_S=900
+tools=(debootstrap dpkg-deb systemd-nspawn)
+extra=systemd-sysv,dbus,iproute2
+if [[ ${1:-} == --vm ]]; then
+	shift
+	kind=vm LIMIT_S=3600
+	tools=(debootstrap dpkg-deb qemu-system-x86_64 mke2fs)
+	extra+=,linux-image-cloud-amd64
+fi
+for tool in "${tools[@]}"; do
 	command -v "$tool" >/dev/null || die "$tool is missing: install the package that contains it"
 done
-((EUID == 0)) || die "only root can boot a container: sudo $0"
+((EUID == 0)) || die "only root can make and boot a Debian: sudo $0"
 folder=${1:-}
 if [[ -z $folder ]]; then
 	folder=$(mktemp -d)
@@ -20,7 +29,7 @@ if [[ -z $folder ]]; then
 fi
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-tree=$folder/debian
+tree=$folder/debian-$kind
 share=$folder/try
 rm -rf "$share"
 mkdir -p "$share"
@@ -31,35 +40,54 @@ echo "building (log: $folder/build.log)"
 	[[ -f $folder/build/build.ninja ]] || meson setup "$folder/build"
 	ninja -C "$folder/build" -j "$HB_JOBS" bench/tenant/cuda-tenant
 } >"$folder/build.log" 2>&1 || die "no package was built: $(tail -n 5 "$folder/build.log")"
-cp packaging/checks_under_systemd.sh "$folder/build/bench/tenant/cuda-tenant" "$share"
+cp packaging/{checks_under_systemd,unit_limits}.sh "$folder/build/bench/tenant/cuda-tenant" "$share"
 
 # Installs the dependencies of the package from Debian, as apt would.
-if [[ ! -f $folder/debian-is-complete ]]; then
+if [[ ! -f $tree-is-complete ]]; then
 	echo "making a Debian 12 (log: $folder/debootstrap.log)"
 	rm -rf "$tree"
 	asked=$(dpkg-deb --field "$(echo "$share"/*.deb)" Depends | sed 's/ *([^)]*)//g; s/ *|[^,]*//g; s/, */,/g')
-	debootstrap --variant=minbase --include="systemd-sysv,dbus,$asked" bookworm "$tree" >"$folder/debootstrap.log" 2>&1 ||
+	debootstrap --variant=minbase --include="$extra,$asked" bookworm "$tree" >"$folder/debootstrap.log" 2>&1 ||
 		die "debootstrap failed: $(tail -n 5 "$folder/debootstrap.log")"
-	touch "$folder/debian-is-complete"
+	touch "$tree-is-complete"
 fi
-cat >"$tree/etc/systemd/system/try.service" <<'UNIT'
+log=/try/checks.log
+[[ $kind == container ]] || log=/dev/ttyS1
+cat >"$tree/etc/systemd/system/try.service" <<UNIT
 [Unit]
 After=multi-user.target
 [Service]
 Type=oneshot
 ExecStart=/try/checks_under_systemd.sh
 ExecStopPost=systemctl --no-block poweroff
-StandardOutput=file:/try/checks.log
+StandardOutput=file:$log
 StandardError=inherit
 UNIT
 mkdir -p "$tree/etc/systemd/system/multi-user.target.wants"
 ln -sf ../try.service "$tree/etc/systemd/system/multi-user.target.wants/"
 
 # The container writes to memory only. Without systemd on this machine the container cannot be registered.
-echo "booting (console: $folder/console.log)"
-options=(--boot "--directory=$tree" --volatile=overlay "--bind=$share:/try" --private-network --machine=hb-try)
-[[ -d /run/systemd/system ]] || options+=(--register=no --keep-unit)
-timeout -k 10 "$LIMIT_S" systemd-nspawn "${options[@]}" </dev/null >"$folder/console.log" 2>&1 ||
-	echo "the container: $(tail -n 1 "$folder/console.log")"
+boot_container() {
+	local options=(--boot "--directory=$tree" --volatile=overlay "--bind=$share:/try" --private-network --machine=hb-try)
+	[[ -d /run/systemd/system ]] || options+=(--register=no --keep-unit)
+	timeout -k 10 "$LIMIT_S" systemd-nspawn "${options[@]}" </dev/null >"$folder/console.log" 2>&1
+}
+
+# The second serial line carries the results. What the machine writes to its disk is dropped.
+boot_vm() {
+	rm -rf "$tree/try" "$folder/disk"
+	cp -r "$share" "$tree/try"
+	truncate -s 4G "$folder/disk"
+	mke2fs -q -t ext4 -d "$tree" "$folder/disk"
+	timeout -k 10 "$LIMIT_S" qemu-system-x86_64 -machine q35,accel=kvm:tcg -cpu max -smp 2 -m 2G -nic none -no-reboot \
+		-display none -monitor none -snapshot -drive "file=$folder/disk,format=raw,if=virtio" \
+		-kernel "$(echo "$tree"/boot/vmlinuz-*)" -initrd "$(echo "$tree"/boot/initrd.img-*)" \
+		-append "root=/dev/vda rw console=ttyS0" \
+		-serial "file:$folder/console.log" -serial "file:$share/checks.log" 2>"$folder/qemu.log"
+	sed -i 's/\r$//' "$share/checks.log"
+}
+
+echo "booting a $kind (console: $folder/console.log)"
+"boot_$kind" || echo "the $kind: $(tail -n 1 "$folder/console.log")"
 cat "$share/checks.log"
 [[ $(tail -n 1 "$share/checks.log") == "all is well" ]]
