@@ -79,7 +79,9 @@ boot_vm() {
 	cp -r "$share" "$tree/try"
 	truncate -s 4G "$folder/disk"
 	mke2fs -q -t ext4 -d "$tree" "$folder/disk"
-	timeout -k 10 "$LIMIT_S" qemu-system-x86_64 -machine q35,accel=kvm:tcg -cpu max -smp 2 -m 2G -nic none -no-reboot \
+	local accelerator=tcg
+	if grep -qE '\<(vmx|svm)\>' /proc/cpuinfo; then accelerator=kvm:tcg; fi
+	timeout -k 10 "$LIMIT_S" qemu-system-x86_64 -machine "q35,accel=$accelerator" -smp 2 -m 2G -nic none -no-reboot \
 		-display none -monitor none -snapshot -drive "file=$folder/disk,format=raw,if=virtio" \
 		-kernel "$(echo "$tree"/boot/vmlinuz-*)" -initrd "$(echo "$tree"/boot/initrd.img-*)" \
 		-append "root=/dev/vda rw console=ttyS0" \

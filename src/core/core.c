@@ -62,6 +62,7 @@ static int allocate_tables(struct hb_core *core)
 	uint32_t n = core->config.max_tenants;
 	core->n_words = (n + 63) / 64;
 	core->slots = calloc(n, sizeof *core->slots);
+	core->turns.users = calloc(n, sizeof *core->turns.users);
 	core->present[0] = calloc(core->n_words, sizeof *core->present[0]);
 	core->present[1] = calloc(core->n_words, sizeof *core->present[1]);
 	core->actions_size = 2 * hb_core_most_actions(n);
@@ -71,8 +72,8 @@ static int allocate_tables(struct hb_core *core)
 	core->tenant_state = calloc(n, tenant_stride(core->ops) + 1);
 	core->hists = calloc(2 * (size_t)core->config.max_high, sizeof *core->hists);
 	core->free_hists = calloc(core->config.max_high, sizeof *core->free_hists);
-	if (!core->slots || !core->present[0] || !core->present[1] || !core->actions || !core->policy_state ||
-	    !core->tenant_state || !core->hists || !core->free_hists)
+	if (!core->slots || !core->turns.users || !core->present[0] || !core->present[1] || !core->actions ||
+	    !core->policy_state || !core->tenant_state || !core->hists || !core->free_hists)
 		return -ENOMEM;
 	return hb_timers_init(&core->timers, (n + 1) * HB_POLICY_TIMERS + 1);
 }
@@ -94,12 +95,7 @@ static void start_core(struct hb_core *core, int64_t now_ns)
 	core->leaving = HB_TENANT_NONE;
 	core->departed_idle_ns = -1;
 	core->policy.core = core;
-	core->turns = (struct hb_turns){
-		.on = core->ops->turns,
-		.holder = HB_TENANT_NONE,
-		.last = HB_TENANT_NONE,
-		.open_since_ns = HB_TIME_NEVER,
-	};
+	hb_turns_init(core, core->ops->turns);
 	core->n_free_hists = core->config.max_high;
 	for (uint32_t i = 0; i < core->n_free_hists; i++)
 		core->free_hists[i] = core->n_free_hists - 1 - i;
@@ -152,6 +148,7 @@ void hb_core_free(struct hb_core *core)
 	free(core->actions);
 	free(core->present[1]);
 	free(core->present[0]);
+	free(core->turns.users);
 	free(core->slots);
 	free(core);
 }

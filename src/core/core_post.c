@@ -79,6 +79,9 @@ static int post_tenant_add(struct hb_core *core, const struct hb_event *event)
 	strcpy(slot->tenant.name.text, name);
 	set_slo(&slot->tenant, event->tenant_add.slo_ns, event->tenant_add.slo_share_ppm, event->tenant_add.slo_auto,
 		event->tenant_add.weight);
+	slot->tenant.user = event->tenant_add.user;
+	slot->tenant.shared = event->tenant_add.shared;
+	hb_turns_join(core, slot, event->tenant_add.user);
 	void *state = hb_policy_tenant_state(&core->policy, id);
 	if (state)
 		memset(state, 0, core->ops->tenant_bytes);

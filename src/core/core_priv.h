@@ -45,6 +45,7 @@ uint32_t hb_timers_pop(struct hb_timers *timers);
 
 struct hb_slot {
 	struct hb_tenant tenant;
+	uint32_t turn_user;    /* LP: index of its user's record in hb_turns.users */
 	uint32_t hist;         /* index of its pair of histograms; HB_HIST_NONE for LP */
 	int64_t past_begin_ns; /* begin and end of the request that ended last */
 	int64_t past_end_ns;
@@ -56,14 +57,26 @@ struct hb_policy {
 	struct hb_core *core;
 };
 
+/* A user's share of the turns. Users have equal shares; a weight would divide what they are charged. */
+struct hb_turn_user {
+	uint32_t number;    /* as in hb_event.tenant_add.user */
+	uint32_t n_tenants; /* present LP tenants; 0 = the record is free */
+	uint32_t last;      /* the user's previous holder, after which the search for the next one begins */
+	int64_t used_ns;    /* charged time; only differences between users matter */
+};
+
 struct hb_turns {
 	bool on;
-	bool leaving;           /* the holder's turn is over and its work drains */
-	uint32_t holder;        /* HB_TENANT_NONE = no tenant */
-	uint32_t last;          /* previous holder, after which the search for the next one begins */
-	int64_t used_ns;        /* part of the holder's quantum used up before open_since_ns */
-	int64_t open_since_ns;  /* since when the holder's gate has been open; HB_TIME_NEVER = it is closed */
+	bool leaving;               /* the holder's turn is over and its work drains */
+	struct hb_turn_user *users; /* as many as there may be tenants */
+	uint32_t holder;            /* a tenant of the party that has the turn; HB_TENANT_NONE = no tenant */
+	uint32_t last_user;         /* index of the user who had the previous turn */
+	int64_t least_ns;   /* what the holder's user had used when the turn began: nobody counts as having used less */
+	int64_t used_ns;    /* part of the holder's quantum used up before open_since_ns */
+	int64_t charged_ns; /* what its user was charged for this turn so far */
+	int64_t open_since_ns;  /* since when a gate of the holder has been open; HB_TIME_NEVER = all are closed */
 	int64_t last_opened_ns; /* when the holder's gate opened last; kept after the gate closes */
+	int64_t leaving_since_ns;
 };
 
 struct hb_core {
@@ -128,7 +141,11 @@ void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer);
 /* Makes the tenant's gate what the policy asked for and the turns allow. */
 void hb_turns_apply(struct hb_core *core, struct hb_slot *slot);
 void hb_turns_switch(struct hb_core *core, bool on);
-/* The tenant has left. */
+/* At the start; tenants that are present keep their users. */
+void hb_turns_init(struct hb_core *core, bool on);
+/* A new tenant of this user. */
+void hb_turns_join(struct hb_core *core, struct hb_slot *slot, uint32_t user);
+/* The tenant leaves; it is still present. */
 void hb_turns_forget(struct hb_core *core, uint32_t tenant);
 /* Ends and gives turns that are due. */
 void hb_turns_settle(struct hb_core *core);

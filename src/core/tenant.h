@@ -21,6 +21,8 @@ struct hb_tenant {
 	enum hb_priority priority;
 	struct hb_name name;
 	uint32_t weight;
+	uint32_t user; /* LP: whose turns it shares */
+	bool shared;   /* LP: runs in the MPS server, so it has its turn together with the others there */
 	bool present;
 
 	/* SLO */

@@ -106,6 +106,8 @@ static int post_tenant_add(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64
 	event.tenant_add.slo_ns = slo_of(gpu, tenancy);
 	event.tenant_add.slo_share_ppm = tenancy->attainment_ppm;
 	event.tenant_add.weight = tenancy->weight;
+	event.tenant_add.user = (uint32_t)tenancy->peer.uid;
+	event.tenant_add.shared = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
 	return hb_gpu_post(gpu, now_ns, &event);
 }
 

@@ -88,6 +88,43 @@ class Users(unittest.TestCase):
                 program.signal(signal.SIGTERM)
                 program.output()
 
+    def turns(self, stack, programs):
+        return [stack.of(program)["gpus"][0]["turns"] for program in programs]
+
+    def test_a_user_with_many_programs_has_no_more_turns_than_another(self):
+        """The first user has one program in the MPS server, the second user three outside."""
+        with TwoUsers("quantum: 20ms\n") as stack:
+            programs = [stack.low(user, TENANT, "train", 1000, 0) for user in (FIRST, SECOND, SECOND, SECOND)]
+            for program in programs:
+                program.expect("running")
+            wait_until("all had a turn", lambda: min(self.turns(stack, programs)) > 0)
+            before = self.turns(stack, programs)
+            wait_until("the second user had many", lambda: sum(self.turns(stack, programs)[1:]) - sum(before[1:]) >= 12)
+            had = [after - first for after, first in zip(self.turns(stack, programs), before)]
+            self.assertGreater(had[0], 6, had)  # half of the turns; a turn for each program would have given it 4
+            self.assertGreater(min(had[1:]), 1, had)
+            for program in programs:
+                program.signal(signal.SIGTERM)
+                self.assertTrue(program.result()["right"])
+
+    def test_programs_in_the_mps_server_have_their_turn_together(self):
+        with TwoUsers("quantum: 20ms\n") as stack:
+            inside = [stack.low(FIRST, TENANT, "train", 1000, 0) for _ in range(2)]
+            outside = stack.spawn(as_user(FIRST, HB, "run", "--gpu", "sim", "--priority", "low", "--own-context", "--",
+                                          TENANT, "train", 1000, 0))
+            for program in (*inside, outside):
+                program.expect("running")
+            self.assertEqual(stack.engine(), ["turns"])
+            wait_until("all had a turn", lambda: min(self.turns(stack, (*inside, outside))) > 0)
+            before = self.turns(stack, (*inside, outside))
+            wait_until("some turns", lambda: self.turns(stack, (outside,))[0] - before[2] >= 6)
+            had = [after - first for after, first in zip(self.turns(stack, (*inside, outside)), before)]
+            self.assertLessEqual(abs(had[0] - had[1]), 1, had)
+            self.assertLessEqual(abs(had[0] - had[2]), 1, had)  # as often as the program outside
+            for program in (*inside, outside):
+                program.signal(signal.SIGTERM)
+                self.assertTrue(program.result()["right"])
+
     def test_the_server_changes_its_user_when_the_last_program_of_the_first_has_ended(self):
         with TwoUsers() as stack:
             stack.low(FIRST, TENANT, "train", 100, 5).output()
