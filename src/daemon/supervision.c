@@ -47,16 +47,18 @@ struct hb_termination {
 	struct tenant_process clients[HB_PAGE_PROCESSES];
 };
 
-/* A tenant whose supervisor was killed. */
+/* A tenant whose supervisor was killed. It keeps its user's place until it has ended, or a user could have any number. */
 struct supervised_end {
 	struct supervised_end *next;
 	struct hb_supervision *supervision;
 	unsigned char token[HB_TOKEN_BYTES];
 	uid_t uid;
+	struct hb_user *user; /* NULL = no user is charged */
 	uint32_t tenant;
 	pid_t leader;
 	int64_t due_ns;
 	bool begun;
+	bool searches, waits_to_search; /* for its other processes, with a command */
 	unsigned n, n_clients, killed;
 	struct tenant_process members[HB_PAGE_PROCESSES];
 	char input[64]; /* of the command that ends the other processes */
@@ -215,10 +217,14 @@ static void forget_end(struct supervised_end *end)
 	while (*place != end)
 		place = &(*place)->next;
 	*place = end->next;
+	if (end->user)
+		hb_user_give(&end->supervision->daemon->users, end->user, HB_PLACE_TENANT, 1);
 	free(end);
 }
 
-static void processes_ended(void *argument, const struct hb_command_result *result)
+static void begin_searches(struct hb_supervision *supervision);
+
+static void search_ended(void *argument, const struct hb_command_result *result)
 {
 	struct supervised_end *end = argument;
 	struct hb_supervision *supervision = end->supervision;
@@ -227,10 +233,12 @@ static void processes_ended(void *argument, const struct hb_command_result *resu
 		free_when_idle(supervision);
 		return;
 	}
-	hb_log_warning("tenant %u: its supervisor (process %d) was killed; ended the GPU work of %u processes and "
-		       "killed %lu processes",
-		       end->tenant, (int)end->leader, end->n_clients, end->killed + strtoul(result->output, NULL, 10));
+	hb_user_log(end->user, hb_clock_now_ns(), HB_LOG_WARNING,
+		    "tenant %u: its supervisor (process %d) was killed; ended the GPU work of %u processes and killed "
+		    "%lu processes",
+		    end->tenant, (int)end->leader, end->n_clients, end->killed + strtoul(result->output, NULL, 10));
 	forget_end(end);
+	begin_searches(supervision);
 }
 
 /* The pid may belong to another process by now, and a pidfd does not change its process. */
@@ -245,20 +253,44 @@ static bool kill_member(const struct tenant_process *member)
 	return killed;
 }
 
+static bool searches_for(const struct hb_supervision *supervision, uid_t uid)
+{
+	for (const struct supervised_end *end = supervision->ends; end; end = end->next)
+		if (end->searches && end->uid == uid)
+			return true;
+	return false;
+}
+
 /* The processes with CUDA are known. The others, for example a shell that started them, are found by their token. */
-static void kill_members(struct supervised_end *end)
+static bool begin_search(struct supervised_end *end)
 {
 	char token[2 * HB_TOKEN_BYTES + 1];
 	char *arguments[] = {(char *)(uintptr_t) "/proc/self/exe", (char *)(uintptr_t)HB_END_PROCESSES_OPTION, NULL};
-	for (unsigned i = 0; i < end->n; i++)
-		end->killed += kill_member(&end->members[i]);
 	hb_token_format(end->token, token);
 	snprintf(end->input, sizeof end->input, "%u %s\n", (unsigned)end->uid, token);
-	if (hb_command_run(&end->supervision->daemon->loop, arguments, environ, end->input, END_LIMIT_MS,
-			   processes_ended, end) == 0)
-		end->supervision->running++;
-	else
-		forget_end(end);
+	end->waits_to_search = false;
+	end->searches = hb_command_run(&end->supervision->daemon->loop, arguments, environ, end->input, END_LIMIT_MS,
+				       search_ended, end) == 0;
+	end->supervision->running += end->searches;
+	return end->searches;
+}
+
+/* A search is a process that reads all of /proc: each user has one at a time, so that no user delays another. */
+static void begin_searches(struct hb_supervision *supervision)
+{
+	struct supervised_end *next;
+	for (struct supervised_end *end = supervision->ends; end; end = next) {
+		next = end->next;
+		if (end->waits_to_search && !searches_for(supervision, end->uid) && !begin_search(end))
+			forget_end(end);
+	}
+}
+
+static void kill_members(struct supervised_end *end)
+{
+	for (unsigned i = 0; i < end->n; i++)
+		end->killed += kill_member(&end->members[i]);
+	end->waits_to_search = true;
 }
 
 static void begin_end(struct supervised_end *end)
@@ -284,11 +316,14 @@ void hb_supervision_leader_ended(struct hb_tenancy *tenancy)
 	*end = (struct supervised_end){.next = supervision->ends,
 				       .supervision = supervision,
 				       .uid = tenancy->peer.uid,
+				       .user = tenancy->user,
 				       .tenant = tenancy->number,
 				       .leader = tenancy->leader.pid,
 				       .due_ns = hb_clock_now_ns() + BYE_NS};
 	memcpy(end->token, tenancy->token, sizeof end->token);
 	supervision->ends = end;
+	if (end->user)
+		hb_user_take_anyway(&tenancy->daemon->users, end->user, HB_PLACE_TENANT);
 }
 
 bool hb_supervision_leave(struct hb_supervision *supervision, const unsigned char token[HB_TOKEN_BYTES], pid_t leader)
@@ -311,12 +346,10 @@ void hb_supervision_tick(struct hb_supervision *supervision, int64_t now_ns)
 		if (now_ns - each->since_ns >= LIMIT_NS)
 			report_termination(each);
 	}
-	struct supervised_end *next;
-	for (struct supervised_end *end = supervision->ends; end; end = next) {
-		next = end->next;
+	for (struct supervised_end *end = supervision->ends; end; end = end->next)
 		if (!end->begun && now_ns >= end->due_ns)
 			begin_end(end);
-	}
+	begin_searches(supervision);
 }
 
 int hb_supervision_new(struct hb_daemon *daemon, struct hb_supervision **supervision)

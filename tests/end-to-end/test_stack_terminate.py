@@ -185,6 +185,44 @@ class Terminate(Common):
             wait_until("the daemon reports it", lambda: "ended the GPU work of 1 processes and killed" in daemon.stderr())
             self.end_well(others + [unsupervised])
 
+    def test_many_killed_supervisors_are_handled_one_after_the_other(self):
+        """Each search for processes of a tenant is a process that reads /proc."""
+        n, most = 20, 0
+
+        def look(daemon):
+            nonlocal most
+            with open(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children", encoding="ascii") as file:
+                pids = file.read().split()
+            most = max(most, sum(self.searches(pid) for pid in pids))
+            return daemon.stderr().count("was killed; ended") == n
+
+        flags = VALUES["HB_REGISTER_CREATE"] | VALUES["HB_REGISTER_SUPERVISED"] | VALUES["HB_REGISTER_SIMULATED"]
+        with self.stack() as stack:
+            daemon = stack.start_daemon()
+            children = []
+            for _ in range(n):
+                children.append(os.fork())
+                if children[-1] == 0:
+                    try:
+                        client = Client(stack.environment["HB_SOCKET"], timeout=60)
+                        client.register(os.urandom(16), flags=flags | VALUES["HB_REGISTER_MPS"])
+                        signal.pause()
+                    finally:
+                        os._exit(1)
+            wait_until("all have registered", lambda: len(stack.tenants()) == n)
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            wait_until("all tenants have ended", lambda: look(daemon))
+            self.assertLessEqual(most, 1)
+
+    def searches(self, pid):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return b"--end-processes" in file.read()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
     def test_a_restarted_daemon_learns_of_the_supervisor(self):
         """Whether the supervisor or its command registers again first."""
         for first in ("supervisor", "command"):
