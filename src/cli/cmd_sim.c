@@ -6,7 +6,7 @@
  */
 #include "base/clock.h"
 #include "cli/cli.h"
-#include "cli/out_file.h"
+#include "base/out_file.h"
 #include "cli/sim_options.h"
 #include "cli/trace_record.h"
 #include "report/output.h"

@@ -5,7 +5,7 @@
  */
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/out_file.h"
+#include "base/out_file.h"
 #include "cli/trace_info_output.h"
 #include "cli/trace_record.h"
 #include "trace/gzip_stream.h"

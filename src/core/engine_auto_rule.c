@@ -52,18 +52,18 @@ static uint32_t follow(uint32_t mean, uint32_t value)
 }
 
 void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_choice engine, uint32_t attainment_ppm,
-			 uint32_t low_ppm, uint32_t target_ppm)
+			 uint32_t low_ppm, uint32_t target_ppm, bool continues)
 {
-	for (uint32_t i = 0; i < HB_ENGINE_AUTO_ENGINES; i++)
-		choose->records[i].ago += choose->records[i].ago < UINT32_MAX;
 	struct hb_engine_auto_record *record = &choose->records[engine];
 	bool first = record->runs == 0;
-	record->runs += record->runs < UINT32_MAX;
+	for (uint32_t i = 0; !continues && i < HB_ENGINE_AUTO_ENGINES; i++)
+		choose->records[i].ago += choose->records[i].ago < UINT32_MAX;
+	record->runs += (!continues || first) && record->runs < UINT32_MAX;
 	record->ago = 0;
 	record->attainment_ppm = first ? attainment_ppm : follow(record->attainment_ppm, attainment_ppm);
 	record->low_ppm = first ? low_ppm : follow(record->low_ppm, low_ppm);
 	if (attainment_ppm + HB_ENGINE_AUTO_MARGIN_PPM >= target_ppm)
 		record->penalty = 0;
-	else if (record->penalty < HB_ENGINE_AUTO_PENALTY_MOST)
+	else if (!continues && record->penalty < HB_ENGINE_AUTO_PENALTY_MOST)
 		record->penalty++;
 }

@@ -46,8 +46,11 @@ struct hb_choose {
 
 /* Returns the engine for the run that starts now. `spatial_works`: GPU, driver and programs allow the spatial engine. */
 enum hb_engine_auto_choice hb_engine_auto_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works);
-/* Records a run that has ended or lasted long enough. Not for runs with too few requests or without HP. */
+/*
+ * Records a run that has ended or lasted long enough. Not for runs with too few requests or without HP. `continues`: an
+ * earlier part of this run was recorded before, so that this part does not count as another run.
+ */
 void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_choice engine, uint32_t attainment_ppm,
-			 uint32_t low_ppm, uint32_t target_ppm);
+			 uint32_t low_ppm, uint32_t target_ppm, bool continues);
 
 #endif

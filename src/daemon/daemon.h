@@ -78,6 +78,7 @@ struct hb_daemon {
 	char gpu_events_why[HB_GPU_WHY_MAX]; /* why the driver reports no faults of GPUs; "" = it does */
 	uint32_t driver_threads;             /* threads that may be waiting for the driver */
 	struct hb_engine_history history;
+	char engine_file[512];        /* where the history is kept; "" = nowhere */
 	struct hb_metrics *metrics;   /* NULL = metrics are off */
 	char metrics_address[80];     /* the address that is served; "" = none */
 	char metrics_why[200];        /* why metrics are not served; "" = they are */

@@ -16,6 +16,7 @@
 
 static const char *const priorities[] = {"low", "high", NULL};
 static const char *const engines[] = {"auto", "temporal", "turns", "spatial", NULL};
+static const char *const isolations[] = {"strict", "shared", NULL};
 /* In the order of enum hb_config_masks. */
 static const char *const masks[] = {"spread", "gpcs", NULL};
 
@@ -45,6 +46,7 @@ static const struct hb_config_key rule_keys[] = {
 
 static const struct hb_config_key keys[] = {
 	HB_CONFIG_CHOICE(struct hb_daemon_config, engine, "engine", .choices = engines),
+	HB_CONFIG_CHOICE(struct hb_daemon_config, isolation, "isolation", .choices = isolations),
 	HB_CONFIG_TEXT(struct hb_daemon_config, policy, "policy", .check = check_policy),
 	HB_CONFIG_BOOL(struct hb_daemon_config, mps, "mps"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, quantum_ns, "quantum", .min = HB_NS_PER_MS,
@@ -71,6 +73,7 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	memset(config, 0, sizeof *config);
 	config->mps = true;
 	config->engine = HB_CONFIG_ENGINE_TEMPORAL;
+	config->isolation = HB_CONFIG_ISOLATION_STRICT;
 	config->others = HB_CONFIG_LOW;
 	config->users = HB_USERS_KEPT;
 	config->quantum_ns = HB_DEFAULT_QUANTUM_NS;

@@ -27,6 +27,9 @@ enum hb_config_engine {
 /* Which SMs LP's masks leave to HP: SMs spread over all GPCs, or complete GPCs where they are known. */
 enum hb_config_masks { HB_CONFIG_MASKS_SPREAD, HB_CONFIG_MASKS_GPCS };
 
+/* Whether `engine: auto` may make HP a client of the MPS server, where a fault of LP ends HP, too. */
+enum hb_config_isolation { HB_CONFIG_ISOLATION_STRICT, HB_CONFIG_ISOLATION_SHARED };
+
 /* A rule for tenants. The first rule that fits a process decides; an empty text fits every process. */
 struct hb_rule {
 	char user[64];
@@ -39,7 +42,8 @@ struct hb_rule {
 };
 
 struct hb_daemon_config {
-	int engine; /* enum hb_config_engine */
+	int engine;    /* enum hb_config_engine */
+	int isolation; /* enum hb_config_isolation */
 	char policy[32];
 	bool mps; /* false: LP tenants always take turns */
 	int64_t quantum_ns;
@@ -63,7 +67,7 @@ int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, str
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error);
 /*
- * Copies from `read` to *config what a running daemon can change: rules, reserve, others, idle_exit, window, masks.
+ * Copies from `read` to *config what a running daemon can change: rules, isolation, reserve, others, idle_exit, window, masks.
  * Writes the names of keys that differ and apply only after a restart to `later`; "" = none.
  */
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "daemon/engine_file.h"
 #include "daemon/fd_closer.h"
 #include "daemon/gpu.h"
 #include "daemon/gpu_events.h"
@@ -412,6 +413,9 @@ int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *erro
 			     : load_config(options, &daemon->config, error);
 	if (result == 0) {
 		hb_user_places_init(daemon);
+		if (daemon->config.engine == HB_CONFIG_ENGINE_AUTO)
+			hb_engine_file_begin(options->system_mode, daemon->engine_file, sizeof daemon->engine_file,
+					     &daemon->history);
 		result = open_loop(daemon, error);
 	}
 	if (result == 0) {
@@ -425,6 +429,7 @@ int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *erro
 		uv_run(&daemon->loop, UV_RUN_DEFAULT);
 		uv_loop_close(&daemon->loop);
 	}
+	hb_engine_file_finish();
 	if (daemon->called_fd >= 0)
 		close(daemon->called_fd);
 	free(daemon);

@@ -74,7 +74,7 @@ struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history,
 	}
 	pair->used = ++history->clock;
 	hb_engine_auto_note(&pair->choose, engine, (uint32_t)(run->met * 1000000 / run->judged), rate_low(pair, run),
-			    target_ppm);
+			    target_ppm, run->is_noted);
 	return pair;
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/engine_auto_rule.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,8 @@
 /* A run with fewer requests or less time beside LP is too short to judge. */
 #define HB_ENGINE_RUN_REQUESTS 100
 #define HB_ENGINE_RUN_NS INT64_C(1000000000)
+/* A run is recorded each time it has lasted this long beside LP, because a service may run for months. */
+#define HB_ENGINE_RUN_PART_NS INT64_C(60000000000)
 
 struct hb_engine_program {
 	uint64_t key; /* 0 = none */
@@ -45,6 +48,7 @@ struct hb_engine_run {
 	uint64_t judged, met;         /* requests */
 	uint64_t low_launches;
 	int64_t beside_ns;
+	bool is_noted; /* an earlier part of the run was recorded */
 };
 
 /* Identifies a program. The same command line of two users makes two programs. */
@@ -52,7 +56,7 @@ void hb_engine_program(struct hb_engine_program *program, uint32_t user, const c
 /* Finds what is known of a pair; with low->key 0 the most recent pair of the HP program. NULL = nothing is known. */
 struct hb_engine_pair *hb_engine_history_find(struct hb_engine_history *history, const struct hb_engine_program *high,
 					      const struct hb_engine_program *low);
-/* Records what one run of an HP program showed. Returns the pair, or NULL when the run was too short to judge. */
+/* Records what one run, or a part of a run, of an HP program showed. Returns the pair, or NULL when it was too short to judge. */
 struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history, const struct hb_engine_program *high,
 					      const struct hb_engine_run *run, enum hb_engine_auto_choice engine,
 					      uint32_t target_ppm);

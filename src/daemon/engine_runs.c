@@ -7,6 +7,7 @@
 #include "core/core.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
+#include "daemon/engine_file.h"
 #include "daemon/gpu_measures.h"
 
 #include <stdio.h>
@@ -35,6 +36,26 @@ static uint64_t count_low_launches(struct hb_gpu *gpu, struct hb_tenancy **activ
 	return launches;
 }
 
+/* Records what the run has shown so far, and begins its next part. False: it was too short to judge. */
+static bool note_run(struct hb_tenancy *tenancy)
+{
+	struct hb_daemon *daemon = tenancy->daemon;
+	struct hb_engine_program high;
+	char text[200];
+	fill_program(&high, tenancy);
+	bool inside = tenancy->flags & HB_REGISTER_MPS;
+	const struct hb_engine_pair *pair = hb_engine_history_note(
+		&daemon->history, &high, &tenancy->run, inside ? HB_ENGINE_AUTO_SPATIAL : HB_ENGINE_AUTO_TEMPORAL,
+		tenancy->attainment_ppm);
+	if (!pair)
+		return false;
+	hb_engine_pair_text(pair, text, sizeof text);
+	hb_log_info("engine auto: '%s' beside '%s': %s", pair->high.text, pair->low.text, text);
+	tenancy->run = (struct hb_engine_run){.is_noted = true};
+	hb_engine_file_save(daemon->engine_file, &daemon->history);
+	return true;
+}
+
 static void count_run(struct hb_gpu *gpu, struct hb_tenancy *high, const struct hb_tenancy *low, uint64_t launches,
 		      int64_t passed_ns, int64_t now_ns)
 {
@@ -56,6 +77,8 @@ static void count_run(struct hb_gpu *gpu, struct hb_tenancy *high, const struct 
 	high->run.met += met;
 	high->run.low_launches += launches;
 	high->run.beside_ns += passed_ns;
+	if (high->run.beside_ns >= HB_ENGINE_RUN_PART_NS)
+		note_run(high);
 }
 
 void hb_engine_runs_update(struct hb_gpu *gpu, int64_t now_ns)
@@ -73,25 +96,12 @@ void hb_engine_runs_update(struct hb_gpu *gpu, int64_t now_ns)
 
 void hb_engine_runs_end(struct hb_tenancy *tenancy)
 {
-	struct hb_engine_program high;
-	char text[200];
-	if (!hb_tenancy_is_high(tenancy))
-		return;
-	fill_program(&high, tenancy);
-	bool inside = tenancy->flags & HB_REGISTER_MPS;
-	const struct hb_engine_pair *pair = hb_engine_history_note(
-		&tenancy->daemon->history, &high, &tenancy->run,
-		inside ? HB_ENGINE_AUTO_SPATIAL : HB_ENGINE_AUTO_TEMPORAL, tenancy->attainment_ppm);
-	if (!pair) {
+	if (hb_tenancy_is_high(tenancy) && !note_run(tenancy) && !tenancy->run.is_noted)
 		hb_log_info(
 			"engine auto: this run of '%s' was too short to judge its engine: %llu requests, %lld ms beside "
 			"low priority",
 			tenancy->command, (unsigned long long)tenancy->run.judged,
 			(long long)(tenancy->run.beside_ns / HB_NS_PER_MS));
-		return;
-	}
-	hb_engine_pair_text(pair, text, sizeof text);
-	hb_log_info("engine auto: '%s' beside '%s': %s", pair->high.text, pair->low.text, text);
 }
 
 bool hb_engine_prefers_spatial(struct hb_tenancy *tenancy, bool is_possible)
@@ -104,13 +114,16 @@ bool hb_engine_prefers_spatial(struct hb_tenancy *tenancy, bool is_possible)
 		if (daemon->tenancies[i] && hb_tenancy_is_low(daemon->tenancies[i]))
 			fill_program(&low, daemon->tenancies[i]);
 	struct hb_engine_pair *pair = hb_engine_history_find(&daemon->history, &high, &low);
+	bool is_strict = daemon->config.isolation == HB_CONFIG_ISOLATION_STRICT;
 	if (!pair)
 		return false;
-	bool spatial = hb_engine_auto_next(&pair->choose, tenancy->attainment_ppm, is_possible) ==
+	bool spatial = hb_engine_auto_next(&pair->choose, tenancy->attainment_ppm, is_possible && !is_strict) ==
 		       HB_ENGINE_AUTO_SPATIAL;
 	hb_engine_pair_text(pair, text, sizeof text);
 	snprintf(tenancy->engine_why, sizeof tenancy->engine_why, "%s: beside %.60s: %s%s",
 		 spatial ? "spatial" : "temporal", pair->low.text, text,
-		 is_possible ? "" : "; spatial is not possible now");
+		 is_strict     ? "; `isolation: strict` keeps high priority out of the MPS server"
+		 : is_possible ? ""
+			       : "; spatial is not possible now");
 	return spatial;
 }

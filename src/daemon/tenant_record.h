@@ -48,7 +48,7 @@ struct hb_tenancy {
 	uint32_t attainment_ppm, weight;
 	enum hb_engine engine;    /* requested or chosen engine */
 	bool engine_is_chosen;    /* `engine: auto` chose the engine, the user did not request one */
-	char engine_why[320];     /* the measurements behind that choice; "" = there were none */
+	char engine_why[400];     /* the measurements behind that choice; "" = there were none */
 	struct hb_engine_run run; /* HP: what this run of the program has shown so far */
 	char command[256];        /* printable ASCII */
 	int64_t since_ns;         /* time of the registration */

@@ -422,7 +422,7 @@ static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_
 	for (uint32_t i = 0; i < result.n_low; i++)
 		low += result.low[i].relative;
 	if (!code)
-		hb_engine_auto_note(choose, engine, share_ppm(attainment), share_ppm(low), AUTO_TARGET_PPM);
+		hb_engine_auto_note(choose, engine, share_ppm(attainment), share_ppm(low), AUTO_TARGET_PPM, false);
 	hb_sim_result_fini(&result);
 	return code;
 }

@@ -4,7 +4,9 @@
 of it showed, and `hb status` says what was chosen and why. A run of the service counts only with enough requests and enough
 time beside low priority. If the machine pauses, a run may not count, so runs are repeated until one does."""
 import json
+import os
 import signal
+import tempfile
 import unittest
 import urllib.request
 
@@ -12,6 +14,7 @@ from stack import LIMIT, Stack, wait_until
 
 # Three times the requests that a run needs (HB_LIFE_REQUESTS); at this rate they arrive in three seconds.
 REQUESTS = 300
+AUTO = "engine: auto\nisolation: shared\n"
 
 
 def service_of(stack):
@@ -71,7 +74,7 @@ class Auto(unittest.TestCase):
             return json.load(answer)
 
     def test_auto_tries_both_engines_and_reports_what_it_knows(self):
-        with Stack(scale=2, config="engine: auto\nmetrics: 127.0.0.1:0\n") as stack:
+        with Stack(scale=2, config=AUTO + "metrics: 127.0.0.1:0\n") as stack:
             low = self.train(stack)
             self.assertEqual(self.run_until_counted(stack), ("temporal", ""))
             known = stack.status()["engines"]
@@ -98,8 +101,33 @@ class Auto(unittest.TestCase):
                 self.assertEqual(self.run_until_counted(stack), ("temporal", ""))
             self.end(low)
 
-    def test_a_requested_engine_is_not_replaced(self):
+    def test_auto_keeps_high_priority_isolated_unless_the_operator_allows_it(self):
         with Stack(scale=2, config="engine: auto\n") as stack:
+            low = self.train(stack)
+            self.run_until_counted(stack)
+            engine, why = self.run_until_counted(stack)
+            self.assertEqual(engine, "temporal")
+            self.assertRegex(why, "^temporal: .*; `isolation: strict` keeps high priority out of the MPS server$")
+            self.end(low)
+
+    def test_a_new_daemon_knows_what_the_last_one_learned(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Stack(scale=2, config=AUTO + "idle_exit: 1s\n", XDG_STATE_HOME=folder) as stack:
+            low = self.train(stack)
+            self.run_until_counted(stack)
+            first = stack.status()["daemon"]["pid"]
+            self.end(low)
+            wait_until("the daemon has ended", lambda: not os.path.exists(f"/proc/{first}"))
+            low = self.train(stack)
+            self.assertNotEqual(stack.status()["daemon"]["pid"], first)
+            self.assertEqual(self.run_until_counted(stack)[0], "spatial")
+            with open(os.path.join(folder, "hummingbird/engines.json"), encoding="utf-8") as file:
+                [pair] = json.load(file)["pairs"]
+            self.assertEqual((pair["temporal"]["runs"], pair["spatial"]["runs"]), (1, 1))
+            self.end(low)
+
+    def test_a_requested_engine_is_not_replaced(self):
+        with Stack(scale=2, config=AUTO) as stack:
             low = self.train(stack)
             self.run_until_counted(stack)
             self.assertEqual(self.run_until_counted(stack, "--engine", "temporal"), ("temporal", ""))
@@ -108,7 +136,7 @@ class Auto(unittest.TestCase):
             self.end(low)
 
     def test_auto_does_not_try_an_engine_that_is_not_possible(self):
-        with Stack(scale=2, config="engine: auto\n") as stack:
+        with Stack(scale=2, config=AUTO) as stack:
             low = self.train(stack)
             self.run_until_counted(stack)
             outside = stack.start("high", "--wait", "work", 1, options=("--engine", "temporal"))

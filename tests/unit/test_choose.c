@@ -17,7 +17,7 @@ static uint32_t live(struct hb_choose *choose, const struct world *world, uint32
 	for (uint32_t i = 0; i < lives; i++) {
 		enum hb_engine_auto_choice engine = hb_engine_auto_next(choose, TARGET, spatial_works);
 		spatial += engine == HB_ENGINE_AUTO_SPATIAL;
-		hb_engine_auto_note(choose, engine, world->attainment_ppm[engine], world->low_ppm[engine], TARGET);
+		hb_engine_auto_note(choose, engine, world->attainment_ppm[engine], world->low_ppm[engine], TARGET, false);
 	}
 	return spatial;
 }
@@ -27,7 +27,7 @@ static void test_both_are_tried_temporal_first(void **state)
 	(void)state;
 	struct hb_choose choose = {0};
 	assert_int_equal(hb_engine_auto_next(&choose, TARGET, true), HB_ENGINE_AUTO_TEMPORAL);
-	hb_engine_auto_note(&choose, HB_ENGINE_AUTO_TEMPORAL, 990000, 540000, TARGET);
+	hb_engine_auto_note(&choose, HB_ENGINE_AUTO_TEMPORAL, 990000, 540000, TARGET, false);
 	assert_int_equal(hb_engine_auto_next(&choose, TARGET, true), HB_ENGINE_AUTO_SPATIAL);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files that commands write: refused before the work, there whole or not at all, and nothing beside them. */
-#include "cli/out_file.h"
+#include "base/out_file.h"
 #include "unit.h"
 
 #include <errno.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file that a command writes. Opening fails before the command's work begins when the file cannot be written. When the
+ * A file that a program writes. Opening fails before the command's work begins when the file cannot be written. When the
  * command ends, the file is complete or does not exist, also after a power failure. A file that is replaced passes its
  * mode on, and its owner and group if the user may set them.
  */
-#ifndef HB_CLI_OUT_FILE_H
-#define HB_CLI_OUT_FILE_H
+#ifndef HB_BASE_OUT_FILE_H
+#define HB_BASE_OUT_FILE_H
 
 #include "base/error.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a file under a temporary name and renames it when it is complete; see out_file.h. */
-#include "cli/out_file.h"
+#include "base/out_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
