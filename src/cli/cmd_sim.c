@@ -5,8 +5,8 @@
  * several modes use several processors. The output does not depend on the number of processors.
  */
 #include "base/clock.h"
-#include "cli/cli.h"
 #include "base/out_file.h"
+#include "cli/cli.h"
 #include "cli/sim_options.h"
 #include "cli/trace_record.h"
 #include "report/output.h"

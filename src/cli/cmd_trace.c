@@ -3,9 +3,9 @@
  * `hb trace`: prints facts about recorded traces (`info`) and makes traces from the recordings of profilers (`import`);
  * `record` is in cmd_trace_record.c. This file reads the options; src/trace reads, measures and writes traces.
  */
+#include "base/out_file.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "base/out_file.h"
 #include "cli/trace_info_output.h"
 #include "cli/trace_record.h"
 #include "trace/gzip_stream.h"

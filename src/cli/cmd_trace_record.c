@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/out_file.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
-#include "base/out_file.h"
 #include "cli/record_timeline.h"
 #include "cli/status_source.h"
 #include "core/policy.h"

@@ -17,7 +17,8 @@ static uint32_t live(struct hb_choose *choose, const struct world *world, uint32
 	for (uint32_t i = 0; i < lives; i++) {
 		enum hb_engine_auto_choice engine = hb_engine_auto_next(choose, TARGET, spatial_works);
 		spatial += engine == HB_ENGINE_AUTO_SPATIAL;
-		hb_engine_auto_note(choose, engine, world->attainment_ppm[engine], world->low_ppm[engine], TARGET, false);
+		hb_engine_auto_note(choose, engine, world->attainment_ppm[engine], world->low_ppm[engine], TARGET,
+				    false);
 	}
 	return spatial;
 }
