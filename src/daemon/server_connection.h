@@ -14,6 +14,17 @@
 #include "daemon/shared_text.h"
 #include "protocol/wire.h"
 
+/* Before its answer, a connection waits for at most one thing, and sends nothing. */
+enum hb_connection_wait {
+	HB_WAIT_NOTHING,
+	HB_WAIT_NAME,        /* the name of its user; no request is read before */
+	HB_WAIT_MPS,         /* the start of the MPS server, which a registration needs */
+	HB_WAIT_FAULT,       /* the cause of a fault, which the answer to BYE names */
+	HB_WAIT_TERMINATION, /* the end of a tenant's GPU work */
+	HB_WAIT_DRIVER,      /* the driver's processes, which the status needs */
+	HB_WAIT_STATUS,      /* the next status document */
+};
+
 struct hb_connection {
 	struct hb_server *server;
 	uv_poll_t poll;
@@ -22,18 +33,19 @@ struct hb_connection {
 	struct hb_user *user; /* holds a place for the connection */
 	struct hb_fair_entry turn;
 	bool greeted;
-	bool waits_for_name; /* nothing is read before the name of its user has been looked up */
-	uint32_t features;   /* of the client: enum hb_protocol_feature */
+	uint32_t features; /* of the client: enum hb_protocol_feature */
 	int64_t last_ns;
-	uint32_t
-		waits_for_mps; /* number of the tenant whose registration is answered when the MPS server runs; 0 = none */
-	uint32_t waits_for_fault; /* number of the tenant whose BYE is answered when a fault is decided; 0 = none */
-	uint64_t waits_for_termination; /* number that hb_supervision_terminate() returned; 0 = none */
-	bool waits_for_status;          /* its status request is not answered yet */
-	bool waits_for_driver;          /* nor has the driver answered, which the status waits for */
-	struct hb_shared_text *text;    /* text being sent; NULL = none */
+	enum hb_connection_wait wait;
+	uint64_t wait_number;        /* of the tenant to answer, or the one that hb_supervision_terminate() returned */
+	struct hb_shared_text *text; /* text being sent; NULL = none */
 	size_t text_sent;
 };
+
+/* Returns whether the connection's request is not answered yet. */
+static inline bool hb_connection_is_asking(const struct hb_connection *connection)
+{
+	return connection->wait > HB_WAIT_NAME;
+}
 
 struct hb_server {
 	struct hb_daemon *daemon;

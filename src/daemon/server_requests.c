@@ -66,7 +66,8 @@ static int serve_register(struct hb_connection *connection, const struct hb_wire
 		return hb_connection_error(connection, result, error.text);
 	HB_FAULT(daemon_registered);
 	if (grant.wait) {
-		connection->waits_for_mps = grant.tenancy->number;
+		connection->wait = HB_WAIT_MPS;
+		connection->wait_number = grant.tenancy->number;
 		return 0;
 	}
 	result = hb_connection_registered(connection, grant.tenancy, grant.slot);
@@ -97,7 +98,8 @@ static int serve_bye(struct hb_connection *connection)
 					   "this process does not belong to the tenant with that token");
 	hb_daemon_wake(daemon);
 	if (undecided) {
-		connection->waits_for_fault = number;
+		connection->wait = HB_WAIT_FAULT;
+		connection->wait_number = number;
 		return 0;
 	}
 	return number ? hb_request_answer_bye(connection, number) : hb_connection_done(connection);
@@ -112,8 +114,11 @@ static int serve_terminate(struct hb_connection *connection)
 		return hb_connection_error(connection, -ESRCH, "no tenant has that token");
 	if (connection->peer.uid != tenancy->peer.uid && connection->peer.uid != 0)
 		return hb_connection_error(connection, -EPERM, "only the tenant's user and root may end its work");
-	connection->waits_for_termination = hb_supervision_terminate(tenancy, (int)request.signal);
-	return connection->waits_for_termination ? 0 : hb_connection_done(connection);
+	connection->wait_number = hb_supervision_terminate(tenancy, (int)request.signal);
+	if (!connection->wait_number)
+		return hb_connection_done(connection);
+	connection->wait = HB_WAIT_TERMINATION;
+	return 0;
 }
 
 static int serve_memory(struct hb_connection *connection)

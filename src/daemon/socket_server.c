@@ -60,10 +60,8 @@ static void serve_connection(struct hb_connection *connection)
 {
 	if (hb_fd_closer_is_stuck(connection->server->daemon->closer, connection->peer.uid))
 		hb_connection_drop(connection);
-	else if (
-		connection->waits_for_mps || connection->waits_for_termination || connection->waits_for_fault ||
-		connection
-			->waits_for_status) /* the client closed the connection, or sent a message before it had the answer */
+	/* The client closed the connection, or sent a message before it had the answer. */
+	else if (hb_connection_is_asking(connection))
 		hb_connection_drop(connection);
 	else if (connection->text) {
 		if (hb_connection_text(connection) < 0)
@@ -112,8 +110,7 @@ static struct hb_connection *find_silent(const struct hb_server *server, const s
 	struct hb_connection *silent = NULL;
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
-		if (!connection || connection->user != user || connection->waits_for_mps ||
-		    connection->waits_for_status || connection->waits_for_termination || connection->waits_for_fault)
+		if (!connection || connection->user != user || hb_connection_is_asking(connection))
 			continue;
 		if (!silent || connection->last_ns < silent->last_ns)
 			silent = connection;
@@ -149,7 +146,7 @@ static struct hb_connection **find_place(struct hb_server *server)
 /* The name is known, or is not waited for any longer. */
 static void take_name(struct hb_connection *connection)
 {
-	connection->waits_for_name = false;
+	connection->wait = HB_WAIT_NOTHING;
 	snprintf(connection->user->name, sizeof connection->user->name, "%s", connection->peer.user);
 	hb_connection_poll(connection);
 }
@@ -158,7 +155,7 @@ void hb_server_name_found(struct hb_server *server, uid_t uid)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
-		if (connection && connection->waits_for_name && connection->peer.uid == uid &&
+		if (connection && connection->wait == HB_WAIT_NAME && connection->peer.uid == uid &&
 		    hb_user_names_find(server->daemon->names, uid, connection->peer.user))
 			take_name(connection);
 	}
@@ -166,7 +163,7 @@ void hb_server_name_found(struct hb_server *server, uid_t uid)
 
 static void check_name(struct hb_connection *connection, int64_t now_ns)
 {
-	if (!connection->waits_for_name || now_ns - connection->last_ns < NAME_LIMIT_NS)
+	if (connection->wait != HB_WAIT_NAME || now_ns - connection->last_ns < NAME_LIMIT_NS)
 		return;
 	if (!hb_user_names_find(connection->server->daemon->names, connection->peer.uid, connection->peer.user))
 		hb_user_log(connection->user, now_ns, HB_LOG_WARNING,
@@ -195,8 +192,8 @@ static int begin_connection(struct hb_server *server, int fd, const struct hb_pe
 	connection->poll.data = connection;
 	*place = connection;
 	hb_connection_take_fds(fd, true);
-	connection->waits_for_name = !hb_user_names_find(server->daemon->names, peer->uid, connection->peer.user);
-	if (!connection->waits_for_name)
+	connection->wait = HB_WAIT_NAME;
+	if (hb_user_names_find(server->daemon->names, peer->uid, connection->peer.user))
 		take_name(connection);
 	HB_FAULT(daemon_accepted);
 	return 0;
@@ -327,10 +324,10 @@ void hb_server_answer_registrations(struct hb_server *server)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
-		if (!connection || !connection->waits_for_mps)
+		if (!connection || connection->wait != HB_WAIT_MPS)
 			continue;
-		struct hb_tenancy *tenancy = hb_tenancy_numbered(server->daemon, connection->waits_for_mps);
-		connection->waits_for_mps = 0;
+		struct hb_tenancy *tenancy = hb_tenancy_numbered(server->daemon, (uint32_t)connection->wait_number);
+		connection->wait = HB_WAIT_NOTHING;
 		if (!tenancy || hb_connection_registered(connection, tenancy, HB_PAGE_PROCESSES) < 0)
 			hb_connection_drop(connection);
 	}
@@ -340,11 +337,10 @@ void hb_server_answer_faults(struct hb_server *server)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
-		uint32_t tenant = connection ? connection->waits_for_fault : 0;
-		if (!tenant)
+		if (!connection || connection->wait != HB_WAIT_FAULT)
 			continue;
-		connection->waits_for_fault = 0;
-		if (hb_request_answer_bye(connection, tenant) < 0)
+		connection->wait = HB_WAIT_NOTHING;
+		if (hb_request_answer_bye(connection, (uint32_t)connection->wait_number) < 0)
 			hb_connection_drop(connection);
 	}
 }
@@ -353,9 +349,9 @@ void hb_server_answer_terminated(struct hb_server *server, uint64_t number)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
-		if (!connection || connection->waits_for_termination != number)
+		if (!connection || connection->wait != HB_WAIT_TERMINATION || connection->wait_number != number)
 			continue;
-		connection->waits_for_termination = 0;
+		connection->wait = HB_WAIT_NOTHING;
 		if (hb_connection_done(connection) < 0)
 			hb_connection_drop(connection);
 	}
@@ -387,7 +383,7 @@ void hb_server_tick(struct hb_server *server, int64_t now_ns)
 		struct hb_connection *connection = server->connections[i];
 		if (connection)
 			check_name(connection, now_ns);
-		if (connection && !connection->waits_for_mps && now_ns - connection->last_ns > IDLE_LIMIT_NS)
+		if (connection && connection->wait != HB_WAIT_MPS && now_ns - connection->last_ns > IDLE_LIMIT_NS)
 			hb_connection_drop(connection);
 	}
 }

@@ -53,12 +53,12 @@ static void drop_slow_readers(struct hb_server *server)
 
 static bool is_ready(const struct hb_connection *connection)
 {
-	return connection && connection->waits_for_status && !connection->waits_for_driver;
+	return connection && connection->wait == HB_WAIT_STATUS;
 }
 
 static void send_status(struct hb_connection *connection, struct hb_shared_text *status)
 {
-	connection->waits_for_status = false;
+	connection->wait = HB_WAIT_NOTHING;
 	int result;
 	if (status) {
 		connection->text = hb_shared_text_use(status);
@@ -105,17 +105,17 @@ static void answer_soon(struct hb_server *server)
 
 void hb_status_answers_ask(struct hb_connection *connection)
 {
-	connection->waits_for_status = true;
-	connection->waits_for_driver = hb_gpu_processes_poll(connection->server->daemon->processes);
-	if (!connection->waits_for_driver)
+	connection->wait = hb_gpu_processes_poll(connection->server->daemon->processes) ? HB_WAIT_DRIVER
+											: HB_WAIT_STATUS;
+	if (connection->wait == HB_WAIT_STATUS)
 		answer_soon(connection->server);
 }
 
 void hb_status_answers_go(struct hb_server *server)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++)
-		if (server->connections[i])
-			server->connections[i]->waits_for_driver = false;
+		if (server->connections[i] && server->connections[i]->wait == HB_WAIT_DRIVER)
+			server->connections[i]->wait = HB_WAIT_STATUS;
 	answer_soon(server);
 }
 
@@ -123,9 +123,10 @@ void hb_status_answers_tick(struct hb_server *server, int64_t now_ns)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
-		if (!connection || !connection->waits_for_driver || now_ns - connection->last_ns <= DRIVER_LIMIT_NS)
+		if (!connection || connection->wait != HB_WAIT_DRIVER ||
+		    now_ns - connection->last_ns <= DRIVER_LIMIT_NS)
 			continue;
-		connection->waits_for_driver = false;
+		connection->wait = HB_WAIT_STATUS;
 		answer_soon(server);
 	}
 }
