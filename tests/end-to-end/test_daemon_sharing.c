@@ -85,17 +85,22 @@ static void ring(struct hb_page *page)
 	syscall(SYS_futex, &page->gpus[0].doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
+static struct hb_membership start_low(unsigned seed)
+{
+	struct hb_tenant_options wish = wish_of(seed, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	return member;
+}
+
 /* The page names the news that the daemon wants. A tenant that rings without a reason has no lasting effect. */
 static void the_page_says_which_news_the_daemon_wants(void **state)
 {
-	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
-	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, one), 0);
-	assert_int_equal(join(&daemon_, &one, &a), 0);
+	struct hb_membership a = start_low(1);
 	const struct hb_gpu_page *page = a.gpus[0];
 	assert_int_equal(page->listening, 0); /* alone */
-	assert_int_equal(create(&daemon_, two), 0);
-	assert_int_equal(join(&daemon_, &two, &b), 0);
+	struct hb_membership b = start_low(2);
 	a.page->processes[a.slot].rings = b.page->processes[b.slot].rings = HB_PAGE_RINGS;
 	expect_news(page, HB_NEWS_WAITING);
 	struct hb_gate *open = gate_of(&a, 0), *closed = gate_of(&b, 0);
@@ -125,12 +130,7 @@ static void the_page_says_which_news_the_daemon_wants(void **state)
 /* Two LP tenants without MPS: one gate opens at a time, and the next only when the first has drained. */
 static void low_tenants_take_turns(void **state)
 {
-	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
-	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, one), 0);
-	assert_int_equal(create(&daemon_, two), 0);
-	assert_int_equal(join(&daemon_, &one, &a), 0);
-	assert_int_equal(join(&daemon_, &two, &b), 0);
+	struct hb_membership a = start_low(1), b = start_low(2);
 	struct hb_gate *first = gate_of(&a, 0), *second = gate_of(&b, 0);
 	if (hb_gate_try(first) != HB_GATE_GO) {
 		first = gate_of(&b, 0);
@@ -159,12 +159,7 @@ static void low_tenants_take_turns(void **state)
 /* A tenant cannot keep the turn by writing to its page: after a while its work counts as a late launch. */
 static void work_that_never_ends_delays_others_for_a_bounded_time(void **state)
 {
-	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
-	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, one), 0);
-	assert_int_equal(create(&daemon_, two), 0);
-	assert_int_equal(join(&daemon_, &one, &a), 0);
-	assert_int_equal(join(&daemon_, &two, &b), 0);
+	struct hb_membership a = start_low(1), b = start_low(2);
 	struct hb_gate *liar = gate_of(&a, 0), *honest = gate_of(&b, 0);
 	hb_gate_bypass(liar, 1000000);
 	for (int turn = 0; turn < 4; turn++) {

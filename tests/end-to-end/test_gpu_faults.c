@@ -4,6 +4,7 @@
  * and its gates are open. A driver that hangs delays neither the daemon's work nor its end.
  */
 #include "daemon_harness.h"
+#include "fake_nvml_files.h"
 #include "gate/gate.h"
 
 #include <errno.h>
@@ -18,24 +19,10 @@
 #define LIMIT_S 100 /* after this a condition counts as never true */
 
 static struct daemon daemon_;
-static char events_path[40], state_path[40];
-
-static void write_file(const char *path, const char *mode, const char *text)
-{
-	FILE *file = fopen(path, mode);
-	assert_non_null(file);
-	assert_true(fputs(text, file) >= 0);
-	assert_int_equal(fclose(file), 0);
-}
 
 static int set_up(void **state)
 {
-	strcpy(events_path, "/tmp/hb-events-XXXXXX");
-	strcpy(state_path, "/tmp/hb-state-XXXXXX");
-	close(mkstemp(events_path));
-	close(mkstemp(state_path));
-	setenv("HB_FAKE_NVML_EVENTS", events_path, 1);
-	setenv("HB_FAKE_NVML_STATE", state_path, 1);
+	make_nvml_files();
 	daemon_start(&daemon_, HBD, "mps: false\n");
 	return 0;
 }
@@ -43,8 +30,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	daemon_clean(&daemon_);
-	unlink(events_path);
-	unlink(state_path);
+	remove_nvml_files();
 	return 0;
 }
 

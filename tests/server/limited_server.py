@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import struct
+import unittest
 
 from grpc_frames import PREFACE, data_frames, field, frame, grpc_begin, headers, infer_message
 from serve_process import Server
@@ -50,3 +51,16 @@ class LimitedServer(Server):
     def resident(self):
         with open("/proc/%d/status" % self.process.pid, encoding="utf-8") as file:
             return next(int(line.split()[1]) * KIB for line in file if line.startswith("VmRSS:"))
+
+
+class LimitedTest(unittest.TestCase):
+    """Tests that share a server with these options."""
+    OPTIONS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = LimitedServer(*cls.OPTIONS)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()

@@ -15,18 +15,12 @@ import time
 import unittest
 
 from grpc_frames import PREFACE, data_frames, frame, grpc_begin, headers
-from limited_server import BODY, KIB, SERVICE, LimitedServer
+from limited_server import BODY, KIB, SERVICE, LimitedServer, LimitedTest
 from serve_process import LIMIT, is_closed, wait_until
 
 
-class Idle(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = LimitedServer("--idle", "2s")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
+class Idle(LimitedTest):
+    OPTIONS = ("--idle", "2s")
 
     def test_a_grpc_connection_without_calls_ends_with_a_notice(self):
         """Also after a call, and although it sends PING and SETTINGS."""
@@ -52,15 +46,7 @@ class Idle(unittest.TestCase):
         wait_until("connections hold no memory", lambda: self.server.metric("hb_serve_connection_memory_bytes") == 0)
 
 
-class Heads(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = LimitedServer()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
+class Heads(LimitedTest):
     def answers_of(self, data):
         """The status of each answer to these bytes, until the server closes the connection."""
         with self.server.connect() as client:

@@ -19,23 +19,17 @@ import unittest
 import zlib
 
 from grpc_frames import PREFACE, data_frames, field, frame, grpc_answer, grpc_begin, headers, infer_message
-from limited_server import BODY, KIB, LARGE_BYTES, SERVICE, LimitedServer, half_close
+from limited_server import BODY, KIB, LARGE_BYTES, SERVICE, LimitedServer, LimitedTest, half_close
 from serve_process import BUILD, LIMIT, is_closed, wait_until
 
 LEAK = 2 * 1024 * KIB  # less than REQUESTS lost allocations of 42 bytes; the sanitizer finds smaller ones
 REQUESTS = 50000
 
 
-class Slow(unittest.TestCase):
+class Slow(LimitedTest):
     """With an idle limit of two seconds. No test depends on being faster than that, so a pause of the machine does no harm."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.server = LimitedServer("--idle", "2s")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
+    OPTIONS = ("--idle", "2s")
 
     def test_the_connection_of_an_incomplete_request_is_closed(self):
         for data, port in ((b"POST /v2/models/fast/infer HTTP/1.1\r\nHost:", self.server.port),
@@ -135,14 +129,8 @@ class Slow(unittest.TestCase):
 
 
 
-class Limits(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = LimitedServer("--body", "1MiB", "--memory", "2MiB")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
+class Limits(LimitedTest):
+    OPTIONS = ("--body", "1MiB", "--memory", "2MiB")
 
     def test_all_requests_together_have_a_memory_limit(self):
         server = LimitedServer("--body", "1MiB", "--memory", "2MiB")

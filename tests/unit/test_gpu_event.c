@@ -3,6 +3,7 @@
  * Faults of NVIDIA GPUs: events of a fake libnvidia-ml.so.1 arrive with the GPU they are about, and the
  * kernel's log names the process.
  */
+#include "fake_nvml_files.h"
 #include "gpu/provider.h"
 #include "nvidia/xid_log.h"
 #include "unit.h"
@@ -16,29 +17,16 @@
 #define WAIT_MS 10000
 
 static const unsigned char uuids[1][16] = {"0123456789abcde"};
-static char events_path[] = "/tmp/hb-events-XXXXXX", state_path[] = "/tmp/hb-state-XXXXXX";
-
-static void write_file(const char *path, const char *mode, const char *text)
-{
-	FILE *file = fopen(path, mode);
-	assert_non_null(file);
-	assert_true(fputs(text, file) >= 0);
-	assert_int_equal(fclose(file), 0);
-}
 
 static int set_up(void **state)
 {
-	close(mkstemp(events_path));
-	close(mkstemp(state_path));
-	setenv("HB_FAKE_NVML_EVENTS", events_path, 1);
-	setenv("HB_FAKE_NVML_STATE", state_path, 1);
+	make_nvml_files();
 	return 0;
 }
 
 static int tear_down(void **state)
 {
-	unlink(events_path);
-	unlink(state_path);
+	remove_nvml_files();
 	return 0;
 }
 
