@@ -52,5 +52,7 @@ bool hb_http_address_is_loopback(const struct sockaddr_storage *address)
 	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
 	if (address->ss_family == AF_INET)
 		return ntohl(four->sin_addr.s_addr) >> 24 == 127;
-	return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+	/* A server that listens at [::] sees IPv4 clients as ::ffff:127.0.0.1. */
+	return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) ||
+	       (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of the server: model.yaml, reading requests, order of time-outs, shared memory, compression, shutdown. */
+#include "base/http_address.h"
 #include "server/backends/restart_pause.h"
 #include "server/backends/worker_outputs.h"
 #include "server/http/kserve_json.h"
 #include "server/kserve/content_coding.h"
+#include "server/kserve/peer_limit.h"
 #include "server/models/dispatch_load.h"
 #include "server/models/inference_check.h"
 #include "server/models/timeout_heap.h"
@@ -386,10 +388,30 @@ static void the_pause_before_a_restart_grows_and_ends_when_a_worker_has_served_w
 	assert_false(hb_restart_pause_is_long(&pause));
 }
 
+/* The limit on connections counts an IPv4 client as itself, also if the server listens at [::]. */
+static void clients_are_counted_by_their_address(void **state)
+{
+	static const char *const cases[][2] = {{"192.0.2.1:80", "192.0.2.1"},
+					       {"[::ffff:192.0.2.1]:80", "192.0.2.1"},
+					       {"[2001:db8:1:2:3::9]:80", "2001:db8:1:2::/64"}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct sockaddr_storage address;
+		char text[80];
+		assert_int_equal(hb_http_address_parse(cases[i][0], &address, NULL), 0);
+		hb_peer_describe_address(&address, text, sizeof(text));
+		assert_string_equal(text, cases[i][1]);
+		assert_false(hb_http_address_is_loopback(&address));
+	}
+	struct sockaddr_storage mapped;
+	assert_int_equal(hb_http_address_parse("[::ffff:127.0.0.1]:80", &mapped, NULL), 0);
+	assert_true(hb_http_address_is_loopback(&mapped));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_pause_before_a_restart_grows_and_ends_when_a_worker_has_served_well),
+		cmocka_unit_test(clients_are_counted_by_their_address),
 		cmocka_unit_test(compressed_bodies_are_restored_within_their_limits),
 		cmocka_unit_test(the_server_chooses_a_coding_that_the_client_accepts),
 		cmocka_unit_test(an_error_in_model_yaml_names_the_key),

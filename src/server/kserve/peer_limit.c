@@ -3,7 +3,9 @@
 #include "server/kserve/peer_limit.h"
 
 #include "base/clock.h"
+#include "base/http_address.h"
 #include "base/log.h"
+#include "server/security/server_client.h"
 
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
@@ -46,45 +48,31 @@ struct hb_peer_limit {
 
 /* ---- who the client is ---- */
 
-/* An address of either family, as the kernel's diagnosis wants it. */
-struct tcp_end {
-	uint16_t family, port;
-	uint32_t address[4];
-};
-
-static bool read_end(int fd, int (*get)(int fd, struct sockaddr *address, socklen_t *size), struct tcp_end *out)
+/* Returns the address without port and family. */
+static const uint8_t *find_address(const struct sockaddr_storage *end, size_t *bytes)
 {
-	struct sockaddr_storage address;
-	socklen_t size = sizeof(address);
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&address;
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&address;
-	if (get(fd, (struct sockaddr *)&address, &size) < 0)
-		return false;
-	*out = (struct tcp_end){.family = address.ss_family};
-	if (address.ss_family == AF_INET) {
-		out->port = v4->sin_port;
-		memcpy(out->address, &v4->sin_addr, sizeof(v4->sin_addr));
-	} else if (address.ss_family == AF_INET6) {
-		out->port = v6->sin6_port;
-		memcpy(out->address, &v6->sin6_addr, sizeof(v6->sin6_addr));
-	}
-	return true;
+	bool is_v4 = end->ss_family == AF_INET;
+	*bytes = is_v4 ? sizeof(struct in_addr) : sizeof(struct in6_addr);
+	return is_v4 ? (const uint8_t *)&((const struct sockaddr_in *)end)->sin_addr
+		     : (const uint8_t *)&((const struct sockaddr_in6 *)end)->sin6_addr;
 }
 
-static bool is_loopback(const struct tcp_end *end)
+static bool have_same_address(const struct sockaddr_storage *one, const struct sockaddr_storage *two)
 {
-	static const struct in6_addr one = IN6ADDR_LOOPBACK_INIT;
-	return end->family == AF_INET ? ntohl(end->address[0]) >> 24 == 127
-				      : memcmp(end->address, &one, sizeof(one)) == 0;
+	size_t bytes, more;
+	const uint8_t *first = find_address(one, &bytes), *second = find_address(two, &more);
+	return bytes == more && memcmp(first, second, bytes) == 0;
 }
 
 /*
  * Asks the kernel for the user who made the client's end of a TCP connection on this machine. False: not known. Only an
  * established connection counts: once the client has closed its end, the kernel names root.
  */
-static bool find_user(const struct hb_peer_limit *limit, const struct tcp_end *client, const struct tcp_end *server,
-		      uint32_t *user)
+static bool find_user(const struct hb_peer_limit *limit, const struct sockaddr_storage *client,
+		      const struct sockaddr_storage *server, uint32_t *user)
 {
+	size_t bytes;
+	const uint8_t *from = find_address(client, &bytes), *to = find_address(server, &bytes);
 	struct {
 		struct nlmsghdr head;
 		struct inet_diag_req_v2 body;
@@ -92,11 +80,12 @@ static bool find_user(const struct hb_peer_limit *limit, const struct tcp_end *c
 		.head = {.nlmsg_len = sizeof(question),
 			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
 			 .nlmsg_flags = NLM_F_REQUEST},
-		.body = {.sdiag_family = (uint8_t)client->family,
+		.body = {.sdiag_family = (uint8_t)client->ss_family,
 			 .sdiag_protocol = IPPROTO_TCP,
 			 .idiag_states = UINT32_MAX,
-			 .id = {.idiag_sport = client->port,
-				.idiag_dport = server->port,
+			 .id = {.idiag_sport = ((const struct sockaddr_in *)client)
+						       ->sin_port, /* IPv6 has it at the same place */
+				.idiag_dport = ((const struct sockaddr_in *)server)->sin_port,
 				.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
 	};
 	struct {
@@ -104,8 +93,8 @@ static bool find_user(const struct hb_peer_limit *limit, const struct tcp_end *c
 		struct inet_diag_msg body;
 		char more[512];
 	} answer;
-	memcpy(question.body.id.idiag_src, client->address, sizeof(client->address));
-	memcpy(question.body.id.idiag_dst, server->address, sizeof(server->address));
+	memcpy(question.body.id.idiag_src, from, bytes);
+	memcpy(question.body.id.idiag_dst, to, bytes);
 	/* The kernel answers before send() returns. What an earlier question may have left there is dropped first. */
 	while (recv(limit->diagnosis, &answer, sizeof(answer), MSG_DONTWAIT) > 0)
 		;
@@ -119,29 +108,36 @@ static bool find_user(const struct hb_peer_limit *limit, const struct tcp_end *c
 	return true;
 }
 
+/* An IPv4 client of a server that listens at [::] has an IPv6 address that contains its own (::ffff:192.0.2.1). */
+static void name_address(const struct sockaddr_storage *client, struct peer_name *out)
+{
+	size_t bytes;
+	const uint8_t *address = find_address(client, &bytes);
+	bool is_mapped = client->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)address);
+	bool is_v4 = client->ss_family == AF_INET || is_mapped;
+	out->kind = is_v4 ? PEER_IPV4 : PEER_IPV6;
+	memcpy(out->bytes, address + (is_mapped ? 12 : 0), is_v4 ? 4 : 8);
+}
+
 static bool identify_peer(const struct hb_peer_limit *limit, int fd, struct peer_name *out)
 {
-	struct tcp_end client, server;
-	struct ucred unix_peer;
-	socklen_t size = sizeof(unix_peer);
+	struct sockaddr_storage client, server;
+	socklen_t client_bytes = sizeof(client), server_bytes = sizeof(server);
 	uint32_t user;
 	*out = (struct peer_name){.kind = PEER_USER};
-	if (!read_end(fd, getpeername, &client))
+	if (getpeername(fd, (struct sockaddr *)&client, &client_bytes) < 0 ||
+	    getsockname(fd, (struct sockaddr *)&server, &server_bytes) < 0)
 		return false;
-	if (client.family == AF_UNIX) {
-		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &unix_peer, &size) < 0)
-			return false;
-		memcpy(out->bytes, &unix_peer.uid, sizeof(unix_peer.uid));
-		return true;
+	if (client.ss_family == AF_UNIX) {
+		const struct hb_client peer = hb_client_of_socket(fd);
+		memcpy(out->bytes, &peer.uid, sizeof(peer.uid));
+		return peer.kind == HB_CLIENT_UNIX;
 	}
-	bool local = read_end(fd, getsockname, &server) &&
-		     (is_loopback(&client) || memcmp(client.address, server.address, sizeof(client.address)) == 0);
-	if (local && limit->diagnosis >= 0 && find_user(limit, &client, &server, &user)) {
+	bool local = hb_http_address_is_loopback(&client) || have_same_address(&client, &server);
+	if (local && limit->diagnosis >= 0 && find_user(limit, &client, &server, &user))
 		memcpy(out->bytes, &user, sizeof(user));
-		return true;
-	}
-	out->kind = client.family == AF_INET ? PEER_IPV4 : PEER_IPV6;
-	memcpy(out->bytes, client.address, client.family == AF_INET ? 4 : 8);
+	else
+		name_address(&client, out);
 	return true;
 }
 
@@ -154,6 +150,13 @@ static void describe_peer(const struct peer_name *name, char *out, size_t size)
 		snprintf(out, size, "user %u", user);
 	else if (inet_ntop(name->kind == PEER_IPV4 ? AF_INET : AF_INET6, name->bytes, address, sizeof(address)))
 		snprintf(out, size, "%s%s", address, name->kind == PEER_IPV4 ? "" : "/64");
+}
+
+void hb_peer_describe_address(const struct sockaddr_storage *address, char *out, size_t size)
+{
+	struct peer_name name = {.kind = PEER_USER};
+	name_address(address, &name);
+	describe_peer(&name, out, size);
 }
 
 /* ---- counting ---- */

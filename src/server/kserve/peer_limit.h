@@ -11,7 +11,9 @@
 #ifndef HB_SERVER_PEER_LIMIT_H
 #define HB_SERVER_PEER_LIMIT_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 struct hb_peer_limit;
 struct hb_peer_count; /* a client that has at least one connection */
@@ -22,6 +24,8 @@ struct hb_peer_limit *hb_peer_limit_new(const char *protocol, uint32_t most);
 void hb_peer_limit_free(struct hb_peer_limit *limit);
 /* Counts an accepted connection. Returns its client; NULL = the client has too many, or no memory is left. */
 struct hb_peer_count *hb_peer_limit_enter(struct hb_peer_limit *limit, int fd);
+/* Writes as which client the limit counts connections from an address of another machine. */
+void hb_peer_describe_address(const struct sockaddr_storage *address, char *out, size_t size);
 /* Ends what hb_peer_limit_enter() counted. NULL is allowed. */
 void hb_peer_limit_leave(struct hb_peer_limit *limit, struct hb_peer_count *peer);
 
