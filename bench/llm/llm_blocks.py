@@ -39,6 +39,7 @@ class Sequence:
         self.prompt, self.most_tokens = prompt, most_tokens
         self.blocks, self.prefilled, self.generated = [], 0, []
         self.cancelled = False
+        self.table = None  # the engine's copy of `blocks`
 
     @property
     def length(self):

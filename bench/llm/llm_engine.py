@@ -6,11 +6,19 @@ The host reads the tokens of every step, because they are streamed. Called by ll
 import os
 import time
 
+import numpy
 import torch
 from llm_blocks import PADDING_BLOCK, graph_sizes
 from llm_model import Llama
 
 HIGHEST_PRIORITY = -5  # of a CUDA stream
+
+
+def table_of(sequence):
+    """The sequence's blocks as an array, made once, because lists are slow to copy."""
+    if sequence.table is None:
+        sequence.table = numpy.array(sequence.blocks, dtype=numpy.int32)
+    return sequence.table
 
 
 class Batch:
@@ -36,7 +44,7 @@ class Batch:
             place = sequence.length - 1
             self.values[row, :self.FIXED] = (sequence.generated[-1], place,
                                              sequence.blocks[place // block_size] * block_size + place % block_size, place + 1)
-            self.values[row, self.FIXED:self.FIXED + len(sequence.blocks)] = sequence.blocks
+            self.values[row, self.FIXED:self.FIXED + len(sequence.blocks)] = table_of(sequence)
 
     def calculate(self):
         tokens, positions, slots, lengths = (self.there[:, column].contiguous() for column in range(self.FIXED))
@@ -90,9 +98,9 @@ class Engine:
         sequence, count, end = step.prefill, step.count, step.start + step.count
         values = self.chunk.numpy()
         values[:count] = sequence.prompt[step.start:end]
-        values[count:2 * count] = range(step.start, end)
-        values[2 * count:2 * count + end] = [sequence.blocks[i // self.block_size] * self.block_size + i % self.block_size
-                                             for i in range(end)]
+        values[count:2 * count] = numpy.arange(step.start, end)
+        slots = table_of(sequence)[:, None] * self.block_size + numpy.arange(self.block_size)
+        values[2 * count:2 * count + end] = slots.reshape(-1)[:end]
         there = self.chunk[:2 * count + end].to(self.device, non_blocking=True)
         token = self.model.prefill(there[:count], there[count:2 * count], there[2 * count:])
         if step.first_token:

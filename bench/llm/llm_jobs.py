@@ -115,13 +115,14 @@ class Decoder(nn.Module):
 
 
 def build(shape, args, **more):
-    with torch.device(args.device):
-        model = Decoder(shape, **more)
-    model = model.to(torch.bfloat16 if args.device == "cuda" else torch.float32)
-    # A table of cosines needs more digits.
-    with torch.device(args.device):
-        model.rotation = Rotation(shape.size, more["length"])
-    return model
+    """A model on the device; on a GPU in bf16, except the table of cosines."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16 if args.device == "cuda" else torch.float32)
+    try:
+        with torch.device(args.device):
+            return Decoder(shape, **more)
+    finally:
+        torch.set_default_dtype(before)
 
 
 def training_step(model, args, tokens, vocabulary, optimizer):

@@ -191,7 +191,7 @@ def attend_blocks(q, caches, tables, lengths, block_size):
                                                size ** -0.5, tables.shape[1], block_size, heads // kv_heads,
                                                max(16, triton.next_power_of_2(heads // kv_heads)), kv_heads, size, parts,
                                                TILE, num_warps=4, num_stages=2)
-        join_kernel[(rows * heads,)](part_out, part_max, part_sum, out, size, parts, num_warps=1)
+        join_kernel[(rows * heads,)](part_out, part_max, part_sum, out, size, parts, num_warps=4)
         return out
     out = torch.empty_like(q)
     for row in range(rows):

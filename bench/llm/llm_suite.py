@@ -245,15 +245,16 @@ class Suite:
             results = process.hear("results", seconds + self.args.wait + ANSWER_S)
         finally:
             process.kill()
-        ends = self.rest(place) if job else []
+        ends = [round(1e9 * begin_low)] + self.rest(place) if job else []
         low = llm_results.iterations_between(ends, begin + self.args.settle, begin + seconds) / self.args.seconds
         self.raw["windows"].append({
             **same, "rate_per_s": round(rate, 3), "place": place.name, "low": job, "objective": bool(objective),
             "told_us": told / 1e3 if objective else None, "round": number, "call": self.call, "settle_s": self.args.settle,
             "seconds": self.args.seconds, "low_rate": round(low, 4), **{key: results[key] for key in (
                 "requests", "failed", "failed_count", "token_gaps_us")}})
-        if not place.server.child.poll() is None:
-            place.server.check()
+        place.server.check()
+        if place.way.engine:
+            self.stage.daemon_of(place.way).verify()
 
     def objective_ns(self, same):
         alone = llm_results.find(self.raw["windows"], **same, place="native", low="")

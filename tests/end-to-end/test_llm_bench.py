@@ -21,6 +21,7 @@ SOURCE = sys.argv.pop(1)
 sys.path.insert(0, os.path.join(SOURCE, "bench/llm"))
 import azure_excerpt  # noqa: E402  pylint: disable=wrong-import-position
 import llm_load  # noqa: E402  pylint: disable=wrong-import-position
+import llm_phases  # noqa: E402  pylint: disable=wrong-import-position
 import llm_results  # noqa: E402  pylint: disable=wrong-import-position
 import llm_suite  # noqa: E402  pylint: disable=wrong-import-position
 from llm_blocks import PADDING_BLOCK, BlockPool, Scheduler, Sequence, graph_sizes  # noqa: E402  pylint: disable=C0413
@@ -270,6 +271,37 @@ class Bookkeeping(unittest.TestCase):
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 llm_suite.parse(["measure", "--raw", "x.json", *wrong])
         self.assertEqual(llm_suite.parse(["measure", "--raw", "x.json", "--low", ""]).low, [])
+
+
+class Phases(unittest.TestCase):
+    @staticmethod
+    def phase(service, number, kind, shares):
+        return {"place": "spatial", "round": 0, "service": service, "number": number, "kind": kind, "beside": shares is not None,
+                "seconds": 4.0 if shares is not None else 3.0, "shares": shares or [], "due_ns": [0, 1],
+                "latency_ns": [1000 * i for i in range(1, 101)], "token_ns": []}
+
+    def test_a_share_counts_from_the_beginning_of_the_phase(self):
+        ends = [int(1e9 * (10 + 0.1 * i)) for i in range(100)]
+        self.assertEqual(llm_phases.shares(ends, 11.0, 2.0, 20.0), [0.5, 0.5, 0.5, 0.5])
+        self.assertEqual(llm_phases.shares(ends, 30.0, 1.0, 20.0), [0, 0])
+
+    def test_the_moment_is_found_at_which_the_share_is_back(self):
+        series = [0.1, 0.1, 0.4, 0.5, 0.5, 0.5]
+        self.assertEqual(llm_phases.reached_after(series, 0.45), 1.0)
+        self.assertEqual(llm_phases.reached_after(series, 0.05), 0.0)
+        self.assertIsNone(llm_phases.reached_after(series, 0.6))
+
+    def test_a_changed_service_is_compared_with_one_that_began_in_the_phase(self):
+        raw = {"phases": [self.phase("text", 0, "text", None), self.phase("text", 0, "text", [0.2] * 4 + [0.8] * 4),
+                          self.phase("both", 0, "text", [0.1] * 4 + [0.4] * 4), self.phase("both", 1, "graphs", [0.3] * 8)]}
+        alone, fresh, changed, unknown = llm_phases.summarize(raw)
+        self.assertNotIn("low_fresh", alone)
+        self.assertEqual((fresh["of_fresh_2s_to_4s"], fresh["reached_after_s"]), (1.0, 2.0))
+        self.assertEqual((changed["low_first_2s"], changed["low_2s_to_4s"], changed["low_fresh"]), (0.1, 0.4, 0.8))
+        self.assertEqual((changed["of_fresh_2s_to_4s"], changed["reached_after_s"]), (0.5, None))
+        self.assertEqual(changed["within_p99_alone"], 0.99)
+        self.assertNotIn("low_fresh", unknown)
+        self.assertEqual(len(llm_phases.table([alone, fresh, changed, unknown])), 5)
 
 
 @unittest.skipIf(importlib.util.find_spec("numpy") is None, "no numpy")
