@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,19 @@ int hb_process_open(pid_t pid)
 	if (pidfd >= 0)
 		return pidfd;
 	return pid > 0 ? -errno : -ESRCH;
+}
+
+/* The pid may belong to another process by now, and a pidfd does not change its process. */
+int hb_process_kill(pid_t pid, uint64_t start_ticks)
+{
+	int pidfd = hb_process_open(pid);
+	if (pidfd < 0)
+		return pidfd;
+	int result = -ESRCH;
+	if (hb_process_start_ticks(pid) == start_ticks)
+		result = syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0 ? -errno : 0;
+	close(pidfd);
+	return result;
 }
 
 bool hb_process_lives(int pidfd)

@@ -14,6 +14,8 @@
 
 /* Opens a pidfd of the process that has the pid now. Negative errno; -ESRCH: there is no such process. */
 int hb_process_open(pid_t pid);
+/* Sends SIGKILL to the process that had the pid when it started at start_ticks. 0, or negative errno; -ESRCH: it has ended. */
+int hb_process_kill(pid_t pid, uint64_t start_ticks);
 /* Whether the process still runs. */
 bool hb_process_lives(int pidfd);
 

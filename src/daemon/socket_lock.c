@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,15 +118,8 @@ static bool try_lock_for(struct hb_socket_lock *lock, int steps, bool *alive)
 static int kill_holder(const struct hb_socket_lock *lock, pid_t *pid)
 {
 	*pid = (pid_t)atomic_load(&lock->record->pid);
-	int pidfd = hb_process_open(*pid);
-	if (pidfd < 0)
-		return pidfd == -ESRCH ? 0 : pidfd;
-	int result = 0;
-	if (hb_process_start_ticks(*pid) == atomic_load(&lock->record->start_ticks) &&
-	    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
-		result = -errno;
-	close(pidfd);
-	return result;
+	int result = hb_process_kill(*pid, atomic_load(&lock->record->start_ticks));
+	return result == -ESRCH ? 0 : result;
 }
 
 /* Waits for a holder that does not run. If several daemons do this, one of them gets the byte of the next generation. */

@@ -14,10 +14,8 @@
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LIMIT_NS (HB_TERMINATE_LIMIT_MS * HB_NS_PER_MS)
@@ -241,18 +239,6 @@ static void search_ended(void *argument, const struct hb_command_result *result)
 	begin_searches(supervision);
 }
 
-/* The pid may belong to another process by now, and a pidfd does not change its process. */
-static bool kill_member(const struct tenant_process *member)
-{
-	int pidfd = hb_process_open(member->pid);
-	if (pidfd < 0)
-		return false;
-	bool killed = hb_process_start_ticks(member->pid) == member->start_ticks &&
-		      syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
-	close(pidfd);
-	return killed;
-}
-
 static bool searches_for(const struct hb_supervision *supervision, uid_t uid)
 {
 	for (const struct supervised_end *end = supervision->ends; end; end = end->next)
@@ -289,7 +275,7 @@ static void begin_searches(struct hb_supervision *supervision)
 static void kill_members(struct supervised_end *end)
 {
 	for (unsigned i = 0; i < end->n; i++)
-		end->killed += kill_member(&end->members[i]);
+		end->killed += hb_process_kill(end->members[i].pid, end->members[i].start_ticks) == 0;
 	end->waits_to_search = true;
 }
 
