@@ -121,12 +121,17 @@ static int serve_terminate(struct hb_connection *connection)
 	return 0;
 }
 
+static int answer_result(struct hb_connection *connection, int result, const struct hb_error *error)
+{
+	return result < 0 ? hb_connection_error(connection, result, error->text) : hb_connection_done(connection);
+}
+
 static int serve_memory(struct hb_connection *connection)
 {
 	struct hb_error error = {""};
 	int result = hb_tenant_asks_memory(connection->server->daemon, &connection->peer,
 					   &connection->server->message.as_MEMORY, &error);
-	return result < 0 ? hb_connection_error(connection, result, error.text) : hb_connection_done(connection);
+	return answer_result(connection, result, &error);
 }
 
 static int serve_board(struct hb_connection *connection, const struct hb_wire_fds *fds)
@@ -134,7 +139,7 @@ static int serve_board(struct hb_connection *connection, const struct hb_wire_fd
 	struct hb_error error = {""};
 	int result = hb_tenant_gives_board(connection->server->daemon, &connection->peer,
 					   &connection->server->message.as_BOARD, fds->fd[0], &error);
-	return result < 0 ? hb_connection_error(connection, result, error.text) : hb_connection_done(connection);
+	return answer_result(connection, result, &error);
 }
 
 static int serve_fetch_board(struct hb_connection *connection)
@@ -183,7 +188,7 @@ static int serve_set(struct hb_connection *connection)
 	int result = hb_tenancy_set(tenancy, &change, connection->peer.uid == 0 ? &wanted : &granted, &error);
 	HB_FAULT(daemon_set);
 	hb_daemon_wake(daemon);
-	return result < 0 ? hb_connection_error(connection, result, error.text) : hb_connection_done(connection);
+	return answer_result(connection, result, &error);
 }
 
 static int serve_status(struct hb_connection *connection)
