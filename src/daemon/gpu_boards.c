@@ -77,14 +77,6 @@ static uint32_t find_entry(struct hb_gpu *gpu, uid_t uid)
 	return found;
 }
 
-static uint32_t find_slot(const struct hb_tenancy *tenancy, pid_t pid)
-{
-	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
-		if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid)
-			return slot;
-	return HB_PAGE_PROCESSES;
-}
-
 static bool has_board(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint32_t slot)
 {
 	for (uint32_t i = 0; i < HB_PAGE_BOARDS; i++)
@@ -108,7 +100,7 @@ static const void *map_board(int fd)
 
 int hb_gpu_add_board(struct hb_gpu *gpu, struct hb_tenancy *tenancy, pid_t pid, int fd)
 {
-	uint32_t slot = find_slot(tenancy, pid);
+	uint32_t slot = hb_tenancy_find_slot(tenancy, pid);
 	if (!hb_tenancy_is_high(tenancy) || !gpu->tenants[tenancy->index].is_present)
 		return -EPERM;
 	if (slot == HB_PAGE_PROCESSES || has_board(gpu, tenancy, slot))

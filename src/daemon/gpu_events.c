@@ -19,7 +19,7 @@
 
 #define WAIT_MS 500   /* the longest that the end of the daemon waits for a driver that answers */
 #define RETRY_MS 5000 /* after the driver has refused to report faults */
-#define QUEUE_MAX 64  /* faults that the loop has not read yet; later ones are only counted */
+#define QUEUE_MAX 64  /* faults that the loop has not read yet; later ones are lost */
 #define XID_LOST 79
 
 struct hb_gpu_events {
@@ -35,7 +35,6 @@ struct hb_gpu_events {
 	uint32_t n_uuids;
 	struct hb_gpu_event queue[QUEUE_MAX];
 	uint32_t n_queued;
-	uint64_t n_dropped;
 	char why[HB_GPU_WHY_MAX]; /* why no faults are reported; "" = they are */
 	bool has_ended;
 };
@@ -55,8 +54,6 @@ static void report(struct hb_gpu_events *events, int result, const struct hb_gpu
 	strcpy(events->why, why);
 	if (result > 0 && events->n_queued < QUEUE_MAX)
 		events->queue[events->n_queued++] = *event;
-	else if (result > 0)
-		events->n_dropped++;
 	uv_mutex_unlock(&events->mutex);
 	if (is_news)
 		uv_async_send(&events->news);
@@ -119,9 +116,8 @@ static struct hb_tenancy *find_tenancy(const struct hb_daemon *daemon, pid_t pid
 {
 	for (uint32_t i = 0; pid && i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = daemon->tenancies[i];
-		for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
-			if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid)
-				return tenancy;
+		if (tenancy && hb_tenancy_has_process(tenancy, pid))
+			return tenancy;
 	}
 	return NULL;
 }

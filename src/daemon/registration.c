@@ -112,11 +112,8 @@ static bool has_process(const struct hb_tenancy *tenancy, pid_t pid, uint64_t st
 {
 	if (tenancy->leader.watch && tenancy->leader.pid == pid && tenancy->leader.start_ticks == start_ticks)
 		return true;
-	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
-		if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid &&
-		    tenancy->members[slot].start_ticks == start_ticks)
-			return true;
-	return false;
+	uint32_t slot = hb_tenancy_find_slot(tenancy, pid);
+	return slot < HB_PAGE_PROCESSES && tenancy->members[slot].start_ticks == start_ticks;
 }
 
 /* Whether a process of the tenant started this one, directly or through others. */

@@ -161,10 +161,8 @@ int hb_tenancy_lead(struct hb_tenancy *tenancy, const struct hb_peer *peer)
 
 static struct hb_member *find_member(struct hb_tenancy *tenancy, pid_t pid)
 {
-	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++)
-		if (tenancy->members[i].watch && tenancy->members[i].pid == pid)
-			return &tenancy->members[i];
-	return NULL;
+	uint32_t slot = hb_tenancy_find_slot(tenancy, pid);
+	return slot < HB_PAGE_PROCESSES ? &tenancy->members[slot] : NULL;
 }
 
 /* A process that had a slot under an earlier daemon keeps it, with its counters and channel groups. */

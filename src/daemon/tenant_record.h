@@ -96,13 +96,18 @@ static inline bool hb_tenancy_uses(const struct hb_tenancy *tenancy, const struc
 	return false;
 }
 
-/* Whether the process with this pid is one of the tenant's CUDA processes. */
-static inline bool hb_tenancy_has_process(const struct hb_tenancy *tenancy, pid_t pid)
+/* Returns the slot of the tenant's CUDA process with this pid; HB_PAGE_PROCESSES = there is none. */
+static inline uint32_t hb_tenancy_find_slot(const struct hb_tenancy *tenancy, pid_t pid)
 {
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
 		if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid)
-			return true;
-	return false;
+			return slot;
+	return HB_PAGE_PROCESSES;
+}
+
+static inline bool hb_tenancy_has_process(const struct hb_tenancy *tenancy, pid_t pid)
+{
+	return hb_tenancy_find_slot(tenancy, pid) < HB_PAGE_PROCESSES;
 }
 
 #endif
