@@ -28,7 +28,8 @@ static const char usage[] = "usage: hb set TENANT OPTION...\n"
 			    "  --slo OBJECTIVE      10ms, p99<10ms, auto, none\n"
 			    "  --memory SIZE        most memory on each GPU; none = no limit. The tenant keeps what\n"
 			    "                       it has already allocated\n"
-			    "  --pcie-weight N      its share of PCIe among programs of low priority, 1 to 1000\n"
+			    "  --weight N           its share of the GPU among programs of low priority, 1 to 1000\n"
+			    "  --pcie-weight N      its share of PCIe among them, 1 to 1000\n"
 			    "  --priority high|low\n"
 			    "  --gpu sim            the tenant belongs to the daemon for simulated GPUs\n"
 			    "  --json               print the tenant as in `hb status --json`\n"
@@ -63,6 +64,9 @@ static int take_option(void *argument, int code, const char *value)
 		break;
 	case HB_TENANT_OPTION_WEIGHT:
 		request->fields |= HB_SET_WEIGHT;
+		break;
+	case HB_TENANT_OPTION_PCIE_WEIGHT:
+		request->fields |= HB_SET_PCIE_WEIGHT;
 		break;
 	case OPTION_GPU:
 		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
@@ -120,7 +124,8 @@ static void print_terms(const json_t *tenant)
 	       hb_status_text(tenant, "priority"), hb_status_format_slo(tenant, "none", slo));
 	if (hb_status_number(tenant, "slo_asked_ns"))
 		printf(" for %g %% of requests", (double)hb_status_number(tenant, "attainment_asked_ppm") / 1e4);
-	printf(", memory %s, PCIe weight %lld\n", memory, (long long)hb_status_number(tenant, "pcie_weight"));
+	printf(", memory %s, weight %lld, PCIe weight %lld\n", memory, (long long)hb_status_number(tenant, "weight"),
+	       (long long)hb_status_number(tenant, "pcie_weight"));
 }
 
 static int show_tenant(const struct set_request *request, struct hb_error *error)
@@ -149,6 +154,7 @@ static int change_tenant(const struct set_request *request, struct hb_error *err
 					   .attainment_ppm = options->attainment_ppm,
 					   .slo_ns = options->slo_ns,
 					   .memory_bytes = options->memory_bytes,
+					   .weight = options->weight,
 					   .pcie_weight = options->pcie_weight};
 	int result = hb_status_change(request->simulated, &message, error);
 	return result < 0 ? result : show_tenant(request, error);

@@ -36,13 +36,14 @@ static int take_memory(const char *command, struct hb_tenant_options *options, c
 	return -1;
 }
 
-static int take_weight(const char *command, struct hb_tenant_options *options, const char *value)
+static int take_weight(const char *command, const char *option, uint16_t *weight, const char *value)
 {
 	char *end;
-	long weight = strtol(value, &end, 10);
-	if (*end || end == value || weight < 1 || weight > 1000)
-		return hb_cli_usage_error(command, "--pcie-weight: '%s' is not a number from 1 to 1000", value);
-	options->pcie_weight = (uint32_t)weight;
+	long number = strtol(value, &end, 10);
+	if (*end || end == value || number < 1 || number > HB_WEIGHT_MAX)
+		return hb_cli_usage_error(command, "--%s: '%s' is not a number from 1 to %d", option, value,
+					  HB_WEIGHT_MAX);
+	*weight = (uint16_t)number;
 	return -1;
 }
 
@@ -56,7 +57,9 @@ int hb_tenant_options_take(const char *command, struct hb_tenant_options *option
 	case HB_TENANT_OPTION_MEMORY:
 		return take_memory(command, options, value);
 	case HB_TENANT_OPTION_WEIGHT:
-		return take_weight(command, options, value);
+		return take_weight(command, "weight", &options->weight, value);
+	case HB_TENANT_OPTION_PCIE_WEIGHT:
+		return take_weight(command, "pcie-weight", &options->pcie_weight, value);
 	default:
 		return -1;
 	}

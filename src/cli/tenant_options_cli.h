@@ -11,6 +11,7 @@ enum hb_tenant_option_code {
 	HB_TENANT_OPTION_SLO,
 	HB_TENANT_OPTION_MEMORY,
 	HB_TENANT_OPTION_WEIGHT,
+	HB_TENANT_OPTION_PCIE_WEIGHT,
 	HB_TENANT_OPTIONS_END,
 };
 
@@ -19,8 +20,9 @@ enum hb_tenant_option_code {
 	{"priority", required_argument, NULL, HB_TENANT_OPTION_PRIORITY}, \
 		{"slo", required_argument, NULL, HB_TENANT_OPTION_SLO}, \
 		{"memory", required_argument, NULL, HB_TENANT_OPTION_MEMORY}, \
+		{"weight", required_argument, NULL, HB_TENANT_OPTION_WEIGHT}, \
 	{ \
-		"pcie-weight", required_argument, NULL, HB_TENANT_OPTION_WEIGHT \
+		"pcie-weight", required_argument, NULL, HB_TENANT_OPTION_PCIE_WEIGHT \
 	}
 
 /*

@@ -17,17 +17,27 @@
 
 /* --- tenants --- */
 
-static bool is_slo_valid(int64_t slo_ns, uint32_t share_ppm, uint32_t weight)
+static bool is_slo_valid(int64_t slo_ns, uint32_t share_ppm)
 {
-	return slo_ns >= 0 && slo_ns < HB_TIME_LIMIT_NS && share_ppm <= PPM && weight <= WEIGHT_MAX;
+	return slo_ns >= 0 && slo_ns < HB_TIME_LIMIT_NS && share_ppm <= PPM;
 }
 
-static void set_slo(struct hb_tenant *tenant, int64_t slo_ns, uint32_t share_ppm, bool automatic, uint32_t weight)
+static bool are_weights_valid(uint32_t weight, uint32_t copy_weight)
+{
+	return weight <= WEIGHT_MAX && copy_weight <= WEIGHT_MAX;
+}
+
+static void set_slo(struct hb_tenant *tenant, int64_t slo_ns, uint32_t share_ppm, bool automatic)
 {
 	tenant->slo_ns = slo_ns;
 	tenant->slo_share_ppm = share_ppm ? share_ppm : HB_DEFAULT_ATTAINMENT_PPM;
 	tenant->slo_auto = automatic;
+}
+
+static void set_weights(struct hb_tenant *tenant, uint32_t weight, uint32_t copy_weight)
+{
 	tenant->weight = weight ? weight : 1;
+	tenant->copy_weight = copy_weight ? copy_weight : tenant->weight;
 }
 
 static void attach_hists(struct hb_core *core, struct hb_slot *slot)
@@ -67,7 +77,8 @@ static int post_tenant_add(struct hb_core *core, const struct hb_event *event)
 		return -ENOSPC;
 	if ((priority != HB_PRIORITY_LOW && priority != HB_PRIORITY_HIGH) || !*name ||
 	    !memchr(name, 0, sizeof event->tenant_add.name.text) ||
-	    !is_slo_valid(event->tenant_add.slo_ns, event->tenant_add.slo_share_ppm, event->tenant_add.weight))
+	    !is_slo_valid(event->tenant_add.slo_ns, event->tenant_add.slo_share_ppm) ||
+	    !are_weights_valid(event->tenant_add.weight, event->tenant_add.copy_weight))
 		return -EINVAL;
 	if (hb_core_slot(core, id))
 		return -EEXIST;
@@ -77,8 +88,8 @@ static int post_tenant_add(struct hb_core *core, const struct hb_event *event)
 	add_slot(core, id, priority);
 	struct hb_slot *slot = &core->slots[id];
 	strcpy(slot->tenant.name.text, name);
-	set_slo(&slot->tenant, event->tenant_add.slo_ns, event->tenant_add.slo_share_ppm, event->tenant_add.slo_auto,
-		event->tenant_add.weight);
+	set_slo(&slot->tenant, event->tenant_add.slo_ns, event->tenant_add.slo_share_ppm, event->tenant_add.slo_auto);
+	set_weights(&slot->tenant, event->tenant_add.weight, event->tenant_add.copy_weight);
 	slot->tenant.user = event->tenant_add.user;
 	slot->tenant.shared = event->tenant_add.shared;
 	hb_turns_join(core, slot, event->tenant_add.user);
@@ -128,10 +139,11 @@ static int post_tenant_set(struct hb_core *core, const struct hb_event *event)
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
 	if (!slot)
 		return -ENOENT;
-	if (!is_slo_valid(event->tenant_set.slo_ns, event->tenant_set.slo_share_ppm, event->tenant_set.weight))
+	if (!is_slo_valid(event->tenant_set.slo_ns, event->tenant_set.slo_share_ppm) ||
+	    !are_weights_valid(event->tenant_set.weight, event->tenant_set.copy_weight))
 		return -EINVAL;
-	set_slo(&slot->tenant, event->tenant_set.slo_ns, event->tenant_set.slo_share_ppm, event->tenant_set.slo_auto,
-		event->tenant_set.weight);
+	set_slo(&slot->tenant, event->tenant_set.slo_ns, event->tenant_set.slo_share_ppm, event->tenant_set.slo_auto);
+	set_weights(&slot->tenant, event->tenant_set.weight, event->tenant_set.copy_weight);
 	HB_POLICY_CALL(core, tenant_changed, event->tenant);
 	return 0;
 }

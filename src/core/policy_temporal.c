@@ -14,7 +14,7 @@
  * may have work: either all LP tenants share one MPS context (low_shared), or they
  * take turns through their gates (turns.c). Each LP process has a copy group of its
  * own, also in one MPS server, and the slices of these groups act as weights: all LP
- * processes share COPY_ROUND by weight; a single LP tenant gets the smallest slice.
+ * processes share COPY_ROUND by their PCIe weights; a single LP tenant gets the smallest slice.
  *
  * Several HP tenants. A round over all of them fits into half of the strictest SLO.
  * Each tenant's share of the round is proportional to its urgency, 1 / SLO: a tenant
@@ -48,11 +48,11 @@ static void set_low_slices(struct hb_policy *policy)
 	uint32_t id = HB_TENANT_NONE, n = 0;
 	int64_t weights = 0;
 	while ((id = hb_policy_next(policy, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
-		weights += hb_policy_tenant(policy, id)->weight;
+		weights += hb_policy_tenant(policy, id)->copy_weight;
 		n++;
 	}
 	while ((id = hb_policy_next(policy, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
-		int64_t turn_ns = COPY_ROUND_NS * hb_policy_tenant(policy, id)->weight / weights;
+		int64_t turn_ns = COPY_ROUND_NS * hb_policy_tenant(policy, id)->copy_weight / weights;
 		int64_t copy_ns = turn_ns - HB_DEFAULT_COPY_OVERRUN_NS;
 		if (n == 1 || copy_ns < config->low_slice_ns)
 			copy_ns = config->low_slice_ns;

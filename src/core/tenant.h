@@ -20,7 +20,8 @@ struct hb_tenant {
 	uint32_t id;
 	enum hb_priority priority;
 	struct hb_name name;
-	uint32_t weight;
+	uint32_t weight;      /* LP: share of the GPU among LP tenants */
+	uint32_t copy_weight; /* LP: share of PCIe */
 	uint32_t user; /* LP: whose turns it shares */
 	bool shared;   /* LP: runs in the MPS server, so it has its turn together with the others there */
 	bool present;

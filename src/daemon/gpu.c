@@ -106,6 +106,7 @@ static int post_tenant_add(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64
 	event.tenant_add.slo_ns = slo_of(gpu, tenancy);
 	event.tenant_add.slo_share_ppm = tenancy->attainment_ppm;
 	event.tenant_add.weight = tenancy->weight;
+	event.tenant_add.copy_weight = tenancy->pcie_weight;
 	event.tenant_add.user = (uint32_t)tenancy->peer.uid;
 	event.tenant_add.shared = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
 	return hb_gpu_post(gpu, now_ns, &event);
@@ -202,6 +203,7 @@ void hb_gpu_change(struct hb_gpu *gpu, struct hb_tenancy *tenancy, bool new_prio
 	event.tenant_set.slo_ns = slo_of(gpu, tenancy);
 	event.tenant_set.slo_share_ppm = tenancy->attainment_ppm;
 	event.tenant_set.weight = tenancy->weight;
+	event.tenant_set.copy_weight = tenancy->pcie_weight;
 	if (!hb_tenancy_is_server(tenancy))
 		hb_gpu_post(gpu, now_ns, &event);
 	hb_gpu_apply(gpu);

@@ -81,6 +81,7 @@ static void write_running_core(struct hb_gpu *gpu, int64_t now_ns)
 		event.tenant_add.slo_auto = tenant->slo_auto;
 		event.tenant_add.slo_share_ppm = tenant->slo_share_ppm;
 		event.tenant_add.weight = tenant->weight;
+		event.tenant_add.copy_weight = tenant->copy_weight;
 		event.tenant_add.user = tenant->user;
 		event.tenant_add.shared = tenant->shared;
 		hb_recorder_event(gpu, now_ns, &event);

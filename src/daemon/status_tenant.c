@@ -390,14 +390,16 @@ json_t *hb_status_tenant(struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	json_t *gpus = json_array();
 	json_t *object = json_pack(
-		"{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:b, s:I, s:o, s:o, s:o, s:o}", "id",
+		"{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:b, s:I, s:o, s:o, s:o, s:o}", "id",
 		(int)tenancy->number, "pid", (int)tenancy->peer.pid, "user", tenancy->peer.user, "priority",
 		hb_status_role(tenancy), "reduced", tenancy->reduced, "engine_why", tenancy->engine_why, "command",
 		tenancy->command, "slo_asked_ns", (json_int_t)tenancy->rights.slo_ns, "attainment_asked_ppm",
-		(json_int_t)tenancy->attainment_ppm, "memory_limit", (json_int_t)tenancy->rights.memory_bytes,
-		"pcie_weight", (int)tenancy->weight, "mps", (int)((tenancy->flags & HB_REGISTER_MPS) != 0), "age_ns",
-		(json_int_t)(now_ns - tenancy->since_ns), "memory", memory_mechanism(tenancy), "processes",
-		processes_json(tenancy), "counters", counters_json(tenancy), "gpus", gpus);
+		(json_int_t)tenancy->attainment_ppm, "memory_limit", (json_int_t)tenancy->rights.memory_bytes, "weight",
+		(int)tenancy->weight, "pcie_weight",
+		(int)(tenancy->pcie_weight ? tenancy->pcie_weight : tenancy->weight), "mps",
+		(int)((tenancy->flags & HB_REGISTER_MPS) != 0), "age_ns", (json_int_t)(now_ns - tenancy->since_ns),
+		"memory", memory_mechanism(tenancy), "processes", processes_json(tenancy), "counters",
+		counters_json(tenancy), "gpus", gpus);
 	for (uint32_t i = 0; object && i < tenancy->n_gpus; i++)
 		hb_status_append(gpus, gpu_use_json(tenancy, i));
 	return object;

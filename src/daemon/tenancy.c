@@ -327,7 +327,8 @@ static void fill_rights(struct hb_tenancy *tenancy, const struct hb_msg_register
 	tenancy->rights = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &wanted,
 				   tenancy->reduced);
 	tenancy->attainment_ppm = request->attainment_ppm ? request->attainment_ppm : HB_DEFAULT_ATTAINMENT_PPM;
-	tenancy->weight = request->pcie_weight ? request->pcie_weight : 1;
+	tenancy->weight = request->weight ? request->weight : 1;
+	tenancy->pcie_weight = request->pcie_weight;
 	tenancy->engine = (enum hb_engine)request->engine;
 	tenancy->flags = request->flags & ~(uint32_t)(HB_REGISTER_CREATE | HB_REGISTER_PAGE);
 }
@@ -477,7 +478,9 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 	if (change->fields & HB_SET_SLO && change->attainment_ppm)
 		tenancy->attainment_ppm = change->attainment_ppm;
 	if (change->fields & HB_SET_WEIGHT)
-		tenancy->weight = change->pcie_weight;
+		tenancy->weight = change->weight;
+	if (change->fields & HB_SET_PCIE_WEIGHT)
+		tenancy->pcie_weight = change->pcie_weight;
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++)
 		hb_gpu_change(tenancy->gpus[i], tenancy, new_priority, hb_clock_now_ns());
 	hb_tenancy_publish(tenancy);

@@ -45,7 +45,9 @@ struct hb_tenancy {
 	uint32_t flags;          /* enum hb_register_flags */
 	struct hb_rights rights; /* what the tenant may have now */
 	char reduced[160];       /* why the rights are less than requested; "" = they are not */
-	uint32_t attainment_ppm, weight;
+	uint32_t attainment_ppm;
+	uint32_t weight;          /* share of the GPU among LP tenants */
+	uint32_t pcie_weight;     /* share of PCIe among LP tenants; 0 = weight */
 	enum hb_engine engine;    /* requested or chosen engine */
 	bool engine_is_chosen;    /* `engine: auto` chose the engine, the user did not request one */
 	char engine_why[400];     /* the measurements behind that choice; "" = there were none */

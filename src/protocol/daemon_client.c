@@ -193,6 +193,7 @@ static void fill_register(struct hb_msg_register *m, const struct hb_tenant_opti
 	m->engine = options->engine;
 	m->slo_ns = options->slo_ns;
 	m->attainment_ppm = options->attainment_ppm;
+	m->weight = options->weight > 1 ? options->weight : 0; /* a daemon before weights refuses other values */
 	m->pcie_weight = options->pcie_weight;
 	m->memory_bytes = options->memory_bytes;
 	memcpy(m->token, options->token, sizeof m->token);

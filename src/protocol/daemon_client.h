@@ -20,7 +20,8 @@ struct hb_tenant_options {
 	enum hb_engine engine;
 	int64_t slo_ns;
 	uint32_t attainment_ppm;
-	uint32_t pcie_weight;
+	uint16_t weight;      /* share of the GPU among LP tenants */
+	uint16_t pcie_weight; /* share of PCIe among LP tenants; 0 = weight */
 	uint64_t memory_bytes;
 	unsigned char token[HB_TOKEN_BYTES];
 	uint32_t n_gpus;

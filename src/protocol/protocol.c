@@ -59,8 +59,8 @@ static const char *check_register(const struct hb_msg_register *m, size_t n_fds)
 		return "unknown flag";
 	if (m->engine > HB_ENGINE_SPATIAL)
 		return "unknown engine";
-	if (m->pcie_weight > 1000)
-		return "PCIe weight above 1000";
+	if (m->pcie_weight > HB_WEIGHT_MAX || m->weight > HB_WEIGHT_MAX)
+		return "weight above 1000";
 	if (m->n_gpus > HB_PAGE_GPUS)
 		return "too many GPUs";
 	if (all_zero(m->token, sizeof m->token))
@@ -76,8 +76,10 @@ static const char *check_set(const struct hb_msg_set *m)
 {
 	if (!m->fields || m->fields & ~(uint32_t)HB_SET_ALL_FIELDS)
 		return "unknown field";
-	if (m->fields & HB_SET_WEIGHT && (m->pcie_weight < 1 || m->pcie_weight > 1000))
+	if (m->fields & HB_SET_PCIE_WEIGHT && (m->pcie_weight < 1 || m->pcie_weight > HB_WEIGHT_MAX))
 		return "PCIe weight out of range";
+	if (m->fields & HB_SET_WEIGHT && (m->weight < 1 || m->weight > HB_WEIGHT_MAX))
+		return "weight out of range";
 	return check_wishes(m->priority, m->slo_ns, m->attainment_ppm);
 }
 

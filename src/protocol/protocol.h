@@ -51,6 +51,7 @@
 #include <stdint.h>
 
 #define HB_PROTOCOL_VERSION 1
+#define HB_WEIGHT_MAX 1000
 #define HB_MSG_FDS_MAX (1 + HB_PAGE_GPUS)
 #define HB_MSG_TEXT_MAX 32768
 #define HB_MSG_MAX (HB_MSG_TEXT_MAX + 1024) /* no message is larger */
@@ -115,7 +116,8 @@ struct hb_msg_register {
 	uint32_t priority;                   /* requested, enum hb_page_priority */
 	int64_t slo_ns;                      /* 0 = none, -1 = learned */
 	uint32_t attainment_ppm;             /* 0 = the daemon's default */
-	uint32_t pcie_weight;                /* 1..1000; 0 = 1 */
+	uint16_t pcie_weight;                /* 1..1000; 0 = weight */
+	uint16_t weight;                     /* 1..1000; 0 = 1 */
 	uint64_t memory_bytes;               /* limit on each GPU; 0 = none */
 	unsigned char token[HB_TOKEN_BYTES]; /* not all zero */
 	uint32_t slot,
@@ -146,8 +148,9 @@ enum hb_set_fields {
 	HB_SET_PRIORITY = 1,
 	HB_SET_SLO = 2, /* with attainment_ppm; 0 there = unchanged */
 	HB_SET_MEMORY = 4,
-	HB_SET_WEIGHT = 8,
-	HB_SET_ALL_FIELDS = 15,
+	HB_SET_PCIE_WEIGHT = 8,
+	HB_SET_WEIGHT = 16,
+	HB_SET_ALL_FIELDS = 31,
 };
 
 struct hb_msg_set {
@@ -159,7 +162,7 @@ struct hb_msg_set {
 	int64_t slo_ns;
 	uint64_t memory_bytes; /* 0 = no limit */
 	uint32_t pcie_weight;  /* 1..1000 */
-	uint32_t zero;
+	uint32_t weight;       /* 1..1000 */
 };
 
 /*

@@ -12,7 +12,7 @@ static const char *const engines[] = {
 
 void hb_tenant_options_init(struct hb_tenant_options *options)
 {
-	*options = (struct hb_tenant_options){.priority = HB_PAGE_LOW, .pcie_weight = 1};
+	*options = (struct hb_tenant_options){.priority = HB_PAGE_LOW, .weight = 1};
 }
 
 /* Changes *value only if the variable is an integer within the bounds. */
@@ -36,16 +36,19 @@ static bool is_value(const char *name, const char *expected)
 
 int hb_tenant_options_from_environment(struct hb_tenant_options *options)
 {
-	int64_t slo_ns = options->slo_ns, ppm = options->attainment_ppm, weight = options->pcie_weight;
+	int64_t slo_ns = options->slo_ns, ppm = options->attainment_ppm;
+	int64_t weight = options->weight, pcie_weight = options->pcie_weight;
 	int64_t bytes = (int64_t)options->memory_bytes;
 	read_number("HB_SLO_NS", -1, INT64_MAX, &slo_ns);
 	read_number("HB_ATTAINMENT_PPM", 0, 1000000, &ppm);
 	read_number("HB_MEMORY_BYTES", 0, INT64_MAX, &bytes);
-	read_number("HB_PCIE_WEIGHT", 1, 1000, &weight);
+	read_number("HB_WEIGHT", 1, HB_WEIGHT_MAX, &weight);
+	read_number("HB_PCIE_WEIGHT", 1, HB_WEIGHT_MAX, &pcie_weight);
 	options->slo_ns = slo_ns;
 	options->attainment_ppm = (uint32_t)ppm;
 	options->memory_bytes = (uint64_t)bytes;
-	options->pcie_weight = (uint32_t)weight;
+	options->weight = (uint16_t)weight;
+	options->pcie_weight = (uint16_t)pcie_weight;
 	if (is_value("HB_PRIORITY", "high"))
 		options->priority = HB_PAGE_HIGH;
 	for (int i = HB_ENGINE_TEMPORAL; i <= HB_ENGINE_SPATIAL; i++)
@@ -83,6 +86,7 @@ int hb_tenant_options_to_environment(const struct hb_tenant_options *options)
 		write_number("HB_SLO_NS", options->slo_ns),
 		write_number("HB_ATTAINMENT_PPM", options->attainment_ppm),
 		write_number("HB_MEMORY_BYTES", (int64_t)options->memory_bytes),
+		write_number("HB_WEIGHT", options->weight),
 		write_number("HB_PCIE_WEIGHT", options->pcie_weight),
 		write_text("HB_ENGINE", options->engine ? engines[options->engine] : NULL),
 		write_text("HB_ROLE", options->flags & HB_REGISTER_SERVER ? "server" : NULL),

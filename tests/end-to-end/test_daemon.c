@@ -444,7 +444,8 @@ static void priority_and_slo_can_be_changed(void **state)
 				    .priority = HB_PAGE_HIGH,
 				    .slo_ns = 7000000,
 				    .memory_bytes = 4096,
-				    .pcie_weight = 3};
+				    .pcie_weight = 3,
+				    .weight = 2};
 	assert_int_equal(hb_client_set(fd, &change, &error), 0);
 	assert_int_equal(member.page->priority, HB_PAGE_HIGH);
 	assert_int_equal(member.page->slo_ns, 7000000);

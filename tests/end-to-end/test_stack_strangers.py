@@ -26,7 +26,7 @@ def attack(path, token, tenant):
         "server": pack("REGISTER", b"stranger", flags=simulated | VALUES["HB_REGISTER_SERVER"], **register),
         "terminate": pack("TERMINATE", token=token, signal=9),
         "bye": pack("BYE", token=token),
-        "set": pack("SET", tenant=tenant, fields=VALUES["HB_SET_ALL_FIELDS"], priority=0, memory_bytes=1, pcie_weight=1),
+        "set": pack("SET", tenant=tenant, fields=VALUES["HB_SET_ALL_FIELDS"], priority=0, memory_bytes=1, pcie_weight=1, weight=1),
         "memory": pack("MEMORY", token=token, uuid=UUIDS[0], bytes=1 << 40),
     }
     answers = {}
@@ -62,7 +62,7 @@ class Strangers(unittest.TestCase):
                 with self.subTest(message=name):
                     self.assertEqual((kind, fds), ("ERROR", 0), f"error {code}")
             after = stack.of(program)
-            for key in ("id", "pid", "priority", "memory_limit", "pcie_weight", "processes", "mps"):
+            for key in ("id", "pid", "priority", "memory_limit", "weight", "pcie_weight", "processes", "mps"):
                 self.assertEqual(after[key], before[key])
             # The same messages of the tenant's own user are obeyed.
             own = self.attack_as(stack, "nobody", token, before["id"])

@@ -20,7 +20,7 @@ static void require(int condition)
 static void check_register(const struct hb_msg_register *m, size_t n_fds)
 {
 	require(m->n_gpus <= HB_PAGE_GPUS && m->slot <= HB_PAGE_PROCESSES && m->priority <= 1);
-	require(m->slo_ns >= -1 && m->attainment_ppm <= 1000000 && m->pcie_weight <= 1000);
+	require(m->slo_ns >= -1 && m->attainment_ppm <= 1000000 && m->pcie_weight <= 1000 && m->weight <= 1000);
 	require(n_fds == (m->flags & HB_REGISTER_PAGE ? 1 : 0));
 }
 

@@ -14,7 +14,7 @@ static const struct {
 } variables[] = {
 	{'t', "HB_TENANT"},       {'p', "HB_PRIORITY"},    {'s', "HB_SLO_NS"}, {'a', "HB_ATTAINMENT_PPM"},
 	{'m', "HB_MEMORY_BYTES"}, {'w', "HB_PCIE_WEIGHT"}, {'e', "HB_ENGINE"}, {'r', "HB_ROLE"},
-	{'n', "HB_MPS"},          {'g', "HB_GPU"},
+	{'n', "HB_MPS"},          {'g', "HB_GPU"},         {'x', "HB_WEIGHT"},
 };
 #define N_VARIABLES (sizeof variables / sizeof *variables)
 
@@ -29,7 +29,8 @@ static void check_bounds(const struct hb_tenant_options *options)
 {
 	FUZZ_REQUIRE(options->priority <= HB_PAGE_HIGH && options->slo_ns >= -1);
 	FUZZ_REQUIRE(options->attainment_ppm <= 1000000 && options->memory_bytes <= INT64_MAX);
-	FUZZ_REQUIRE(options->pcie_weight >= 1 && options->pcie_weight <= 1000);
+	FUZZ_REQUIRE(options->weight >= 1 && options->weight <= HB_WEIGHT_MAX);
+	FUZZ_REQUIRE(options->pcie_weight <= HB_WEIGHT_MAX);
 	FUZZ_REQUIRE((int)options->engine >= HB_ENGINE_NONE && (int)options->engine <= HB_ENGINE_SPATIAL);
 }
 
@@ -54,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	FUZZ_REQUIRE(hb_tenant_options_from_environment(&again) == 0);
 	FUZZ_REQUIRE(again.priority == options.priority && again.slo_ns == options.slo_ns &&
 		     again.attainment_ppm == options.attainment_ppm && again.memory_bytes == options.memory_bytes &&
-		     again.pcie_weight == options.pcie_weight && again.engine == options.engine &&
-		     again.flags == options.flags && memcmp(again.token, options.token, HB_TOKEN_BYTES) == 0);
+		     again.weight == options.weight && again.pcie_weight == options.pcie_weight &&
+		     again.engine == options.engine && again.flags == options.flags &&
+		     memcmp(again.token, options.token, HB_TOKEN_BYTES) == 0);
 	return 0;
 }

@@ -174,9 +174,9 @@ class Attacker:
 
     def set_random(self, client):
         choose = self.random
-        client.send(pack("SET", tenant=choose.randrange(1, 300), fields=choose.randrange(1, 16), priority=choose.randrange(2),
+        client.send(pack("SET", tenant=choose.randrange(1, 300), fields=choose.randrange(1, 32), priority=choose.randrange(2),
                          slo_ns=choose.choice((0, -1, 1, 1 << 60)), memory_bytes=choose.choice((0, 1 << 40)),
-                         pcie_weight=choose.randrange(1, 1001)))
+                         pcie_weight=choose.randrange(1, 1001), weight=choose.randrange(1, 1001)))
         client.receive()
 
     def send_random(self, client):

@@ -73,6 +73,7 @@ static void each_rule_of_a_registration_is_checked(void **state)
 	REFUSED(slo_ns = -2);
 	REFUSED(attainment_ppm = 1000001);
 	REFUSED(pcie_weight = 1001);
+	REFUSED(weight = 1001);
 	REFUSED(engine = HB_ENGINE_SPATIAL + 1);
 	REFUSED(n_gpus = HB_PAGE_GPUS + 1);
 	REFUSED(slot = HB_PAGE_PROCESSES + 1);
@@ -222,6 +223,7 @@ static void tenant_options_pass_through_the_environment(void **state)
 	wish.slo_ns = -1;
 	wish.attainment_ppm = 999000;
 	wish.memory_bytes = UINT64_C(40) << 30;
+	wish.weight = 2;
 	wish.pcie_weight = 3;
 	wish.engine = HB_ENGINE_TURNS;
 	wish.flags = HB_REGISTER_SERVER | HB_REGISTER_SIMULATED | HB_REGISTER_MPS;
@@ -237,6 +239,7 @@ static void invalid_values_are_ignored(void **state)
 	setenv("HB_PRIORITY", "urgent", 1);
 	setenv("HB_SLO_NS", "-5", 1);
 	setenv("HB_PCIE_WEIGHT", "0", 1);
+	setenv("HB_WEIGHT", "1001", 1);
 	setenv("HB_MEMORY_BYTES", "12GiB", 1);
 	setenv("HB_ATTAINMENT_PPM", "99999999999999999999", 1);
 	setenv("HB_ENGINE", "magic", 1);
