@@ -22,8 +22,8 @@ struct hb_tenant {
 	struct hb_name name;
 	uint32_t weight;      /* LP: share of the GPU among LP tenants */
 	uint32_t copy_weight; /* LP: share of PCIe */
-	uint32_t user; /* LP: whose turns it shares */
-	bool shared;   /* LP: runs in the MPS server, so it has its turn together with the others there */
+	uint32_t user;        /* LP: whose turns it shares */
+	bool shared;          /* LP: runs in the MPS server, so it has its turn together with the others there */
 	bool present;
 
 	/* SLO */
