@@ -25,6 +25,7 @@
 #define LEAD_RECORDED_NS (700 * HB_NS_PER_MS)
 #define SECONDS_MIN 1e-6
 #define JOBS_MAX 256
+#define WEIGHT_MAX 1000
 /* Most spans that are kept. A request has hundreds of spans, a second of a busy GPU has tens of thousands. */
 #define SPANS_MAX 1000000
 #define WINDOW_DEFAULT_NS INT64_C(1000000000)
@@ -340,6 +341,21 @@ static int resolve_high(struct hb_sim_command *command, uint32_t index)
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
+/* Parses NAME[:graph][,weight=N]. */
+static int resolve_low(struct hb_sim_command *command, const char *spec, struct hb_sim_tenant *tenant)
+{
+	const char *comma = strchr(spec, ',');
+	uint64_t weight = 1;
+	if (strchr(spec, '@'))
+		return refuse_value("low", spec, "a low-priority program runs without pause; '@' belongs to --high");
+	if (comma && strncmp(comma, ",weight=", 8) != 0)
+		return refuse_value("low", spec, "after the name only ',weight=N' is known");
+	if (comma && (parse_whole_number("low", comma + 8, WEIGHT_MAX, &weight) || !weight))
+		return refuse_value("low", spec, "the weight is a whole number from 1 to 1000");
+	tenant->weight = (uint32_t)weight;
+	return resolve_program(command, "low", spec, comma ? (size_t)(comma - spec) : strlen(spec), tenant);
+}
+
 static int resolve_programs(struct hb_sim_command *command)
 {
 	int code = HB_EXIT_OK;
@@ -348,13 +364,8 @@ static int resolve_programs(struct hb_sim_command *command)
 					  "no program is given; give --high NAME@ARRIVALS, --low NAME or both");
 	for (uint32_t i = 0; i < command->run.n_high && !code; i++)
 		code = resolve_high(command, i);
-	for (uint32_t i = 0; i < command->run.n_low && !code; i++) {
-		const char *spec = command->low_specs[i];
-		if (strchr(spec, '@'))
-			return refuse_value("low", spec,
-					    "a low-priority program runs without pause; '@' belongs to --high");
-		code = resolve_program(command, "low", spec, strlen(spec), &command->run.low[i]);
-	}
+	for (uint32_t i = 0; i < command->run.n_low && !code; i++)
+		code = resolve_low(command, command->low_specs[i], &command->run.low[i]);
 	return code;
 }
 

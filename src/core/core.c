@@ -95,7 +95,7 @@ static void start_core(struct hb_core *core, int64_t now_ns)
 	core->leaving = HB_TENANT_NONE;
 	core->departed_idle_ns = -1;
 	core->policy.core = core;
-	hb_turns_init(core, core->ops->turns);
+	hb_turns_init(core, core->ops->turns ? HB_TURNS_BY_USER : HB_TURNS_OFF);
 	core->n_free_hists = core->config.max_high;
 	for (uint32_t i = 0; i < core->n_free_hists; i++)
 		core->free_hists[i] = core->n_free_hists - 1 - i;
@@ -226,6 +226,11 @@ const char *hb_core_policy(const struct hb_core *core)
 bool hb_core_high_by_requests(const struct hb_core *core)
 {
 	return core->ops->high_by_requests;
+}
+
+bool hb_core_takes_turns(const struct hb_core *core)
+{
+	return core->turns.order != HB_TURNS_OFF;
 }
 
 const struct hb_ejection *hb_core_ejection(const struct hb_core *core)

@@ -163,6 +163,9 @@ const char *hb_core_policy(const struct hb_core *core);
 /* The policy needs only the requests of HP tenants (hb_policy_ops.high_by_requests). An ejection may change it. */
 bool hb_core_high_by_requests(const struct hb_core *core);
 
+/* LP tenants take turns, so the owner should post their `busy`, `idle`, `waiting` and `drained` without delay. */
+bool hb_core_takes_turns(const struct hb_core *core);
+
 /* Writes the core's state as text for people, in a stable form. */
 void hb_core_dump(const struct hb_core *core, FILE *out);
 

@@ -29,7 +29,7 @@ static void print_head(const struct hb_core *core, FILE *out)
 
 static void print_turns(const struct hb_core *core, FILE *out)
 {
-	if (!core->turns.on)
+	if (!core->turns.order)
 		return;
 	uint32_t holder = core->turns.holder;
 	fprintf(out, "turn holder=%s", holder == HB_TENANT_NONE ? "-" : core->slots[holder].tenant.name.text);

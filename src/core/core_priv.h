@@ -46,6 +46,7 @@ uint32_t hb_timers_pop(struct hb_timers *timers);
 struct hb_slot {
 	struct hb_tenant tenant;
 	uint32_t turn_user;    /* LP: index of its user's record in hb_turns.users */
+	int64_t turn_used_ns;  /* LP, turns by weight: charged time divided by the weight */
 	uint32_t hist;         /* index of its pair of histograms; HB_HIST_NONE for LP */
 	int64_t past_begin_ns; /* begin and end of the request that ended last */
 	int64_t past_end_ns;
@@ -57,7 +58,7 @@ struct hb_policy {
 	struct hb_core *core;
 };
 
-/* A user's share of the turns. Users have equal shares; a weight would divide what they are charged. */
+/* A user's share of the turns. Users have equal shares. */
 struct hb_turn_user {
 	uint32_t number;    /* as in hb_event.tenant_add.user */
 	uint32_t n_tenants; /* present LP tenants; 0 = the record is free */
@@ -66,7 +67,7 @@ struct hb_turn_user {
 };
 
 struct hb_turns {
-	bool on;
+	enum hb_turn_order order;
 	bool leaving;               /* the holder's turn is over and its work drains */
 	struct hb_turn_user *users; /* as many as there may be tenants */
 	uint32_t holder;            /* a tenant of the party that has the turn; HB_TENANT_NONE = no tenant */
@@ -140,9 +141,9 @@ void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer);
 
 /* Makes the tenant's gate what the policy asked for and the turns allow. */
 void hb_turns_apply(struct hb_core *core, struct hb_slot *slot);
-void hb_turns_switch(struct hb_core *core, bool on);
+void hb_turns_switch(struct hb_core *core, enum hb_turn_order order);
 /* At the start; tenants that are present keep their users. */
-void hb_turns_init(struct hb_core *core, bool on);
+void hb_turns_init(struct hb_core *core, enum hb_turn_order order);
 /* A new tenant of this user. */
 void hb_turns_join(struct hb_core *core, struct hb_slot *slot, uint32_t user);
 /* The tenant leaves; it is still present. */

@@ -31,7 +31,7 @@ static void undo_everything(struct hb_core *core)
 	uint32_t n_timers = (core->config.max_tenants + 1) * HB_POLICY_TIMERS;
 	for (uint32_t timer = 0; timer < n_timers && core->n_policy_timers; timer++)
 		hb_core_cancel_policy_timer(core, timer);
-	hb_turns_switch(core, false);
+	hb_turns_switch(core, HB_TURNS_OFF);
 	for (int priority = 0; priority < 2; priority++) {
 		uint32_t id = HB_TENANT_NONE;
 		while ((id = hb_core_next_id(core, (enum hb_priority)priority, id)) != HB_TENANT_NONE)

@@ -34,6 +34,13 @@
 #define HB_TIMER_STORM 1000
 #define HB_TIMER_WINDOW_NS INT64_C(1000000)
 
+/* How LP tenants take turns (turns.c). */
+enum hb_turn_order {
+	HB_TURNS_OFF,
+	HB_TURNS_BY_USER,   /* users have equal shares; the tenants of the MPS server have their turn together */
+	HB_TURNS_BY_WEIGHT, /* each tenant has turns of its own, and a share by its weight */
+};
+
 /* The policy's handle on its core. */
 struct hb_policy;
 
@@ -93,8 +100,14 @@ void hb_policy_allow(struct hb_policy *policy, uint32_t tenant, uint32_t delay_p
 /* Calls timer() at at_ns, or now if that is past. There is one timer for each tenant and tag < HB_POLICY_TIMERS; setting it again moves it. */
 void hb_policy_timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag, int64_t at_ns);
 void hb_policy_cancel(struct hb_policy *policy, uint32_t tenant, uint32_t tag);
-/* Switches the turns of LP tenants on or off. */
-void hb_policy_turns(struct hb_policy *policy, bool on);
+/* Sets how LP tenants take turns. */
+void hb_policy_turns(struct hb_policy *policy, enum hb_turn_order order);
+/*
+ * For policies that change no gates of LP: turns by user where LP tenants have contexts of their own. If all share
+ * one (MPS) context: no turns while their weights are equal, so that they run at the same time, else turns by weight. Call it
+ * whenever tenants come, change or go.
+ */
+void hb_policy_share_low(struct hb_policy *policy, bool one_context);
 
 /* --- the table --- */
 

@@ -165,13 +165,25 @@ void hb_policy_cancel(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
 }
 
 /* Changes every LP gate, so it counts as one call for each. */
-void hb_policy_turns(struct hb_policy *policy, bool on)
+void hb_policy_turns(struct hb_policy *policy, enum hb_turn_order order)
 {
 	struct hb_core *core = policy->core;
-	if (core->turns.on == on)
+	if (core->turns.order == order)
 		return;
 	for (uint32_t i = 0; i <= core->n_tenants; i++)
 		if (!hb_guard_ask(core))
 			return;
-	hb_turns_switch(core, on);
+	hb_turns_switch(core, order);
+}
+
+void hb_policy_share_low(struct hb_policy *policy, bool one_context)
+{
+	uint32_t first = hb_policy_next(policy, HB_PRIORITY_LOW, HB_TENANT_NONE), id = first;
+	enum hb_turn_order order = HB_TURNS_OFF;
+	while (id != HB_TENANT_NONE) {
+		if (hb_policy_tenant(policy, id)->weight != hb_policy_tenant(policy, first)->weight)
+			order = HB_TURNS_BY_WEIGHT;
+		id = hb_policy_next(policy, HB_PRIORITY_LOW, id);
+	}
+	hb_policy_turns(policy, one_context ? order : HB_TURNS_BY_USER);
 }

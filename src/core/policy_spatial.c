@@ -70,12 +70,18 @@ struct spatial_tenant {
 static void add_tenant(struct hb_policy *policy, uint32_t tenant)
 {
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH) {
+		hb_policy_share_low(policy, true);
 		hb_policy_gate(policy, tenant, HB_GATE_OPEN, hb_policy_config(policy)->gate_depth);
 		return;
 	}
 	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
 	*state = (struct spatial_tenant){.allowance_ppm = ALLOWANCE_START, .alarm_ppm = ALARM};
 	hb_policy_allow(policy, tenant, ALLOWANCE_START);
+}
+
+static void note_tenants(struct hb_policy *policy, uint32_t tenant)
+{
+	hb_policy_share_low(policy, true);
 }
 
 static void enter_phase(struct hb_policy *policy, uint32_t tenant, enum spatial_phase phase, uint32_t allowance_ppm)
@@ -180,6 +186,8 @@ const struct hb_policy_ops hb_policy_spatial_ops = {
 	.summary = "LP runs beside HP within the delay that HP's SLO allows",
 	.tenant_bytes = sizeof(struct spatial_tenant),
 	.tenant_added = add_tenant,
+	.tenant_changed = note_tenants,
+	.tenant_removed = note_tenants,
 	.request_ended = judge_request,
 	.dump = dump_tenants,
 };

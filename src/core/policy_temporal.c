@@ -12,7 +12,8 @@
  *
  * Several LP tenants. Two contexts with tiny slices stop each other, so at most one
  * may have work: either all LP tenants share one MPS context (low_shared), or they
- * take turns through their gates (turns.c). Each LP process has a copy group of its
+ * take turns through their gates (turns.c). In one MPS context they take turns only if
+ * their weights differ. Each LP process has a copy group of its
  * own, also in one MPS server, and the slices of these groups act as weights: all LP
  * processes share COPY_ROUND by their PCIe weights; a single LP tenant gets the smallest slice.
  *
@@ -36,7 +37,7 @@
 
 static int start_turns(struct hb_policy *policy)
 {
-	hb_policy_turns(policy, !hb_policy_config(policy)->low_shared);
+	hb_policy_share_low(policy, hb_policy_config(policy)->low_shared);
 	return 0;
 }
 
@@ -110,6 +111,7 @@ static void set_high_slices(struct hb_policy *policy)
 
 static void set_slices(struct hb_policy *policy, uint32_t tenant)
 {
+	hb_policy_share_low(policy, hb_policy_config(policy)->low_shared);
 	set_low_slices(policy);
 	set_high_slices(policy);
 }

@@ -21,19 +21,28 @@
  * holder. Of n users that always want the GPU each gets an nth of the time. A holder
  * keeps its gate open while no other party wants the GPU; time beyond its quantum is
  * then not charged to its user.
+ *
+ * By weight (HB_TURNS_BY_WEIGHT): the same, but each tenant is a party of its own and has
+ * an account of its own, which is charged the time divided by its weight. So a tenant of
+ * weight 3 gets three times the time of one of weight 1, in turns of one quantum.
  */
 #include "core/core_priv.h"
 
-static bool in_one_party(const struct hb_tenant *a, const struct hb_tenant *b)
+static bool is_shared(const struct hb_core *core, const struct hb_tenant *tenant)
 {
-	return a->id == b->id || (a->shared && b->shared);
+	return tenant->shared && core->turns.order != HB_TURNS_BY_WEIGHT;
+}
+
+static bool in_one_party(const struct hb_core *core, const struct hb_tenant *a, const struct hb_tenant *b)
+{
+	return a->id == b->id || (is_shared(core, a) && is_shared(core, b));
 }
 
 /* The next tenant of the party of `of`. Start with after = HB_TENANT_NONE; the same value ends the list. */
 static uint32_t next_member(const struct hb_core *core, uint32_t of, uint32_t after)
 {
 	uint32_t id = after;
-	if (!core->slots[of].tenant.shared)
+	if (!is_shared(core, &core->slots[of].tenant))
 		return after == HB_TENANT_NONE ? of : HB_TENANT_NONE;
 	while ((id = hb_core_next_id(core, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE && !core->slots[id].tenant.shared)
 		;
@@ -43,10 +52,10 @@ static uint32_t next_member(const struct hb_core *core, uint32_t of, uint32_t af
 static bool has_turn(const struct hb_core *core, const struct hb_slot *slot)
 {
 	const struct hb_turns *turns = &core->turns;
-	if (!turns->on || slot->tenant.priority == HB_PRIORITY_HIGH)
+	if (!turns->order || slot->tenant.priority == HB_PRIORITY_HIGH)
 		return true;
 	return turns->holder != HB_TENANT_NONE && !turns->leaving &&
-	       in_one_party(&core->slots[turns->holder].tenant, &slot->tenant);
+	       in_one_party(core, &core->slots[turns->holder].tenant, &slot->tenant);
 }
 
 static bool is_undrained(const struct hb_tenant *tenant)
@@ -95,7 +104,7 @@ static void take_open_time(struct hb_core *core)
 static void note_gates(struct hb_core *core)
 {
 	struct hb_turns *turns = &core->turns;
-	if (!turns->on || turns->holder == HB_TENANT_NONE)
+	if (!turns->order || turns->holder == HB_TENANT_NONE)
 		return;
 	bool open = holder_has(core, has_open_gate);
 	if (open == (turns->open_since_ns != HB_TIME_NEVER))
@@ -148,11 +157,11 @@ static void apply_all_low(struct hb_core *core)
 
 /* --- users ------------------------------------------------------------------------------ */
 
-void hb_turns_init(struct hb_core *core, bool on)
+void hb_turns_init(struct hb_core *core, enum hb_turn_order order)
 {
 	struct hb_turn_user *users = core->turns.users;
 	core->turns = (struct hb_turns){
-		.on = on,
+		.order = order,
 		.users = users,
 		.holder = HB_TENANT_NONE,
 		.last_user = HB_TENANT_NONE,
@@ -161,12 +170,25 @@ void hb_turns_init(struct hb_core *core, bool on)
 	for (uint32_t i = 0; i < core->config.max_tenants; i++) {
 		users[i].used_ns = 0;
 		users[i].last = HB_TENANT_NONE;
+		core->slots[i].turn_used_ns = 0;
 	}
 }
 
 static struct hb_turn_user *user_of(const struct hb_core *core, uint32_t tenant)
 {
 	return &core->turns.users[core->slots[tenant].turn_user];
+}
+
+/* The time that counts against the tenant when the next turn is given. */
+static int64_t *account_of(const struct hb_core *core, uint32_t tenant)
+{
+	return core->turns.order == HB_TURNS_BY_WEIGHT ? &core->slots[tenant].turn_used_ns
+						       : &user_of(core, tenant)->used_ns;
+}
+
+static int64_t by_weight_ns(const struct hb_core *core, uint32_t tenant, int64_t ns)
+{
+	return core->turns.order == HB_TURNS_BY_WEIGHT ? ns / core->slots[tenant].tenant.weight : ns;
 }
 
 /* The record of a user whose tenants have all left is kept until another user needs it. */
@@ -189,46 +211,49 @@ static int64_t quantum_ns(const struct hb_core *core)
 {
 	int64_t weights = 0;
 	uint32_t id = HB_TENANT_NONE;
+	if (core->turns.order == HB_TURNS_BY_WEIGHT)
+		return core->config.quantum_ns;
 	while ((id = next_member(core, core->turns.holder, id)) != HB_TENANT_NONE)
 		weights += core->slots[id].tenant.weight;
 	return core->config.quantum_ns * weights;
 }
 
-/* Charges the holder's user for the turn so far: its quantum at most, and the time in which its work drains. */
-static void charge_user(struct hb_core *core)
+/* Charges the holder for the turn so far: its quantum at most, and the time in which its work drains. */
+static void charge_holder(struct hb_core *core)
 {
 	struct hb_turns *turns = &core->turns;
 	int64_t used_ns = hb_turns_used_ns(core), most_ns = quantum_ns(core);
 	int64_t charge_ns = used_ns < most_ns ? used_ns : most_ns;
 	if (turns->leaving)
 		charge_ns += core->now_ns - turns->leaving_since_ns;
-	user_of(core, turns->holder)->used_ns += charge_ns - turns->charged_ns;
+	charge_ns = by_weight_ns(core, turns->holder, charge_ns);
+	*account_of(core, turns->holder) += charge_ns - turns->charged_ns;
 	turns->charged_ns = charge_ns;
 }
 
-/* What a user has used, as it counts for the next turn. */
+/* What a tenant's user (by weight: the tenant) has used, as it counts for the next turn. */
 static int64_t counted_ns(const struct hb_core *core, uint32_t tenant)
 {
-	int64_t used_ns = user_of(core, tenant)->used_ns;
+	int64_t used_ns = *account_of(core, tenant);
 	return used_ns > core->turns.least_ns ? used_ns : core->turns.least_ns;
 }
 
 /* --- turns ------------------------------------------------------------------------------ */
 
-void hb_turns_switch(struct hb_core *core, bool on)
+void hb_turns_switch(struct hb_core *core, enum hb_turn_order order)
 {
-	if (core->turns.on == on)
+	if (core->turns.order == order)
 		return;
-	if (!on && core->turns.open_since_ns != HB_TIME_NEVER)
+	if (core->turns.open_since_ns != HB_TIME_NEVER)
 		take_open_time(core);
-	hb_turns_init(core, on);
+	hb_turns_init(core, order);
 	hb_timers_cancel(&core->timers, hb_core_turn_timer(core));
 	apply_all_low(core);
 }
 
 static void end_turn(struct hb_core *core)
 {
-	charge_user(core);
+	charge_holder(core);
 	core->turns.holder = HB_TENANT_NONE;
 	core->turns.leaving = false;
 	core->turns.open_since_ns = HB_TIME_NEVER;
@@ -262,7 +287,8 @@ static bool precedes(const struct hb_core *core, uint32_t a, uint32_t b)
 {
 	uint32_t n = core->config.max_tenants;
 	uint32_t user_a = core->slots[a].turn_user, user_b = core->slots[b].turn_user;
-	if (user_a == user_b) {
+	bool by_weight = core->turns.order == HB_TURNS_BY_WEIGHT;
+	if (user_a == user_b && (!by_weight || counted_ns(core, a) == counted_ns(core, b))) {
 		uint32_t last = user_of(core, a)->last;
 		return count_places(a, last, n) < count_places(b, last, n);
 	}
@@ -281,13 +307,14 @@ static uint32_t find_next(const struct hb_core *core, uint32_t except, bool want
 	bool shared_may = false;
 	while ((id = hb_core_next_id(core, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
 		const struct hb_tenant *tenant = &core->slots[id].tenant;
-		if (tenant->shared && shared == HB_TENANT_NONE)
+		bool is_member = is_shared(core, tenant);
+		if (is_member && shared == HB_TENANT_NONE)
 			shared = id;
-		if ((except != HB_TENANT_NONE && in_one_party(&core->slots[except].tenant, tenant)) ||
+		if ((except != HB_TENANT_NONE && in_one_party(core, &core->slots[except].tenant, tenant)) ||
 		    (wanting && !hb_tenant_wants_gpu(tenant)))
 			continue;
-		shared_may |= tenant->shared;
-		if (!tenant->shared && (found == HB_TENANT_NONE || precedes(core, id, found)))
+		shared_may |= is_member;
+		if (!is_member && (found == HB_TENANT_NONE || precedes(core, id, found)))
 			found = id;
 	}
 	return shared_may && (found == HB_TENANT_NONE || precedes(core, shared, found)) ? shared : found;
@@ -303,7 +330,7 @@ static void begin_turn(struct hb_core *core)
 	turns->charged_ns = 0;
 	turns->least_ns = counted_ns(core, turns->holder);
 	turns->last_user = core->slots[turns->holder].turn_user;
-	user->used_ns = turns->least_ns;
+	*account_of(core, turns->holder) = turns->least_ns;
 	user->last = turns->holder;
 	while ((id = next_member(core, turns->holder, id)) != HB_TENANT_NONE)
 		core->slots[id].tenant.counters.turns++;
@@ -340,17 +367,21 @@ static int64_t turn_end_ns(const struct hb_core *core)
 	return !holder_has(core, hb_tenant_wants_gpu) && grace_ns < end_ns ? grace_ns : end_ns;
 }
 
-/* The holder's quantum is used up. True: its user will have used less than the others after another turn, too, so it gets one. */
+/*
+ * The holder's quantum is used up. True: it gets another turn. By user, because it will have used less than the others even
+ * after that turn; by weight, because it has used less so far.
+ */
 static bool renew_turn(struct hb_core *core)
 {
 	struct hb_turns *turns = &core->turns;
-	struct hb_turn_user *user = user_of(core, turns->holder);
-	int64_t turn_ns = quantum_ns(core);
-	charge_user(core);
-	user->used_ns += turn_ns;
+	int64_t *used_ns = account_of(core, turns->holder);
+	int64_t turn_ns = core->turns.order == HB_TURNS_BY_WEIGHT ? 0 : quantum_ns(core);
+	charge_holder(core);
+	*used_ns += turn_ns;
 	uint32_t next = find_next(core, HB_TENANT_NONE, true);
-	user->used_ns -= turn_ns;
-	if (next == HB_TENANT_NONE || !in_one_party(&core->slots[next].tenant, &core->slots[turns->holder].tenant))
+	*used_ns -= turn_ns;
+	if (next == HB_TENANT_NONE ||
+	    !in_one_party(core, &core->slots[next].tenant, &core->slots[turns->holder].tenant))
 		return false;
 	bool open = turns->open_since_ns != HB_TIME_NEVER;
 	if (open)
@@ -390,7 +421,7 @@ static void review_holder(struct hb_core *core)
 void hb_turns_settle(struct hb_core *core)
 {
 	struct hb_turns *turns = &core->turns;
-	if (!turns->on)
+	if (!turns->order)
 		return;
 	if (turns->holder != HB_TENANT_NONE && !turns->leaving)
 		review_holder(core);

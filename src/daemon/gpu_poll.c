@@ -27,7 +27,7 @@ struct turns_view {
 
 static bool takes_turns(const struct hb_gpu *gpu)
 {
-	return gpu->engine == HB_ENGINE_TURNS && gpu->n_low > 1;
+	return gpu->n_low > 1 && hb_core_takes_turns(gpu->core);
 }
 
 static struct turns_view view_turns(const struct hb_gpu *gpu)

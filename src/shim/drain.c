@@ -317,7 +317,10 @@ static uint32_t engine_of(const struct hb_place *place, unsigned gpu)
 static bool is_waited_for(const struct hb_place *place, unsigned gpu)
 {
 	uint32_t engine = engine_of(place, gpu);
-	return engine == HB_ENGINE_TURNS || (engine == HB_ENGINE_SPATIAL && is_low(place));
+	if (engine == HB_ENGINE_TURNS)
+		return true;
+	bool listens = place->gpus[gpu] && atomic_load_explicit(&place->gpus[gpu]->listening, memory_order_relaxed);
+	return is_low(place) && (engine == HB_ENGINE_SPATIAL || listens);
 }
 
 /*

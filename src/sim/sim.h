@@ -16,6 +16,7 @@ struct hb_sim_tenant {
 	char label[80];       /* "resnet50_b1:graph" */
 	bool graph;           /* one CUDA graph an iteration */
 	const char *arrivals; /* HP: see arrivals.h; LP: NULL = closed loop */
+	uint32_t weight;      /* LP: share of the GPU among LP tenants; 0 = 1 */
 	int64_t slo_ns;       /* HP: 0 none, -1 auto = p99 alone, else the bound */
 };
 

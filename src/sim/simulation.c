@@ -93,6 +93,7 @@ static int add_tenants(struct hb_simulation *simulation)
 		event.tenant_add.priority = high ? HB_PRIORITY_HIGH : HB_PRIORITY_LOW;
 		event.tenant_add.slo_ns = high && tenant->slo_ns > 0 ? tenant->slo_ns : 0;
 		event.tenant_add.slo_auto = high && tenant->slo_ns < 0;
+		event.tenant_add.weight = tenant->weight;
 		memcpy(event.tenant_add.name.text, tenant->label, sizeof event.tenant_add.name.text - 1);
 		hb_simulation_post(simulation, &simulation->programs[i], &event);
 	}

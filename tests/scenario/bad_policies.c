@@ -65,7 +65,7 @@ static void flutter(struct hb_policy *policy, uint32_t tenant)
 static void flutter_turns(struct hb_policy *policy, uint32_t tenant)
 {
 	for (int i = 0; i < 1000; i++)
-		hb_policy_turns(policy, i % 2 == 0);
+		hb_policy_turns(policy, i % 2 ? HB_TURNS_OFF : HB_TURNS_BY_USER);
 }
 
 /* Sets one of everything and then makes an invalid call: everything has to be undone. */
@@ -153,13 +153,13 @@ static bool is_high(const struct hb_policy *policy, uint32_t tenant)
 static void turns_off(struct hb_policy *policy, uint32_t tenant)
 {
 	if (is_high(policy, tenant))
-		hb_policy_turns(policy, false);
+		hb_policy_turns(policy, HB_TURNS_OFF);
 }
 
 static void turns_on(struct hb_policy *policy, uint32_t tenant)
 {
 	if (is_high(policy, tenant))
-		hb_policy_turns(policy, true);
+		hb_policy_turns(policy, HB_TURNS_BY_USER);
 }
 
 /* Closes LP's gates while HP works, in addition to the turns. */

@@ -158,7 +158,8 @@ static void check_books(struct owner *owner)
 
 static void check_policy(struct owner *owner)
 {
-	unsigned low_open = 0, low_closed = 0, low_busy = 0, high_wants = 0;
+	unsigned low_open = 0, low_closed = 0, low_busy = 0, high_wants = 0, weight = 0;
+	bool by_weight = false;
 	for (uint32_t id = 0; id < TENANTS; id++) {
 		const struct client *client = &owner->clients[id];
 		const struct hb_tenant *tenant = hb_core_tenant(owner->core, id);
@@ -166,14 +167,19 @@ static void check_policy(struct owner *owner)
 		low_closed += client->present && !client->high && client->gate != HB_GATE_OPEN;
 		low_busy += client->present && !client->high && client->in_flight;
 		high_wants += tenant && client->high && hb_tenant_wants_gpu(tenant);
+		if (!tenant || client->high)
+			continue;
+		by_weight |= weight && tenant->weight != weight;
+		weight = tenant->weight;
 	}
 	if (!strcmp(owner->policy, "temporal"))
 		CHECK(owner, low_open <= 1 && low_busy <= 1);
 	if (!strcmp(owner->policy, "gate"))
 		CHECK(owner, !(high_wants && low_open));
 	if (!strcmp(owner->policy, "spatial"))
-		CHECK(owner, low_closed == 0);
-	if (!high_wants && strcmp(owner->policy, "temporal") != 0)
+		CHECK(owner, by_weight ? low_open <= 1 : low_closed == 0);
+	by_weight &= !strcmp(owner->policy, "spatial");
+	if (!high_wants && !by_weight && strcmp(owner->policy, "temporal") != 0)
 		for (uint32_t id = 0; id < TENANTS; id++)
 			CHECK(owner, owner->clients[id].high || !owner->clients[id].wants);
 }
@@ -315,10 +321,15 @@ static void garbage_is_survived(void **state)
 										   : (uint32_t)hb_rng_u64(&rng);
 			event.kind = (enum hb_event_kind)hb_rng_below(&rng, HB_EVENT_KINDS + 1);
 			event.tenant = (uint32_t)hb_rng_below(&rng, 7);
-			if (event.kind == HB_EVENT_TENANT_ADD)
+			if (event.kind == HB_EVENT_TENANT_ADD) {
 				event.tenant_add.slo_auto = hb_rng_below(&rng, 2);
-			if (event.kind == HB_EVENT_TENANT_SET)
+				event.tenant_add.shared = hb_rng_below(&rng, 2);
+				event.tenant_add.copy_weight = (uint32_t)hb_rng_below(&rng, 1100);
+			}
+			if (event.kind == HB_EVENT_TENANT_SET) {
 				event.tenant_set.slo_auto = hb_rng_below(&rng, 2);
+				event.tenant_set.copy_weight = (uint32_t)hb_rng_below(&rng, 1100);
+			}
 			if (event.kind == HB_EVENT_REQUEST_PAST) {
 				event.request_past.held = hb_rng_below(&rng, 2);
 				event.request_past.measured = hb_rng_below(&rng, 2);

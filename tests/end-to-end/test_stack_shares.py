@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shares of the GPU among tenants of low priority in one MPS server: equal weights run at the same time, others take turns in
+proportion to their weights. Turns are counted, no time is judged."""
+import signal
+import subprocess
+import unittest
+
+from stack import HB, Stack, wait_until
+
+TRAINING_US = 300
+
+
+def turns(stack, programs):
+    pids = {tenant["pid"]: tenant for tenant in stack.tenants()}
+    return [pids[program.pid]["gpus"][0]["turns"] for program in programs]
+
+
+class Weights(unittest.TestCase):
+    def start(self, stack, weight, *options):
+        program = stack.start("low", "train", TRAINING_US, 0, options=("--weight", weight, *options))
+        program.expect("running")
+        return program
+
+    def check_turns(self, stack, light, heavy):
+        """The heavy program has three turns for each one of the light."""
+        wait_until("both had turns", lambda: min(turns(stack, (light, heavy))) > 1)
+        before = turns(stack, (light, heavy))
+        wait_until("the heavy program had many", lambda: turns(stack, (light, heavy))[1] - before[1] >= 18)
+        had = [after - first for after, first in zip(turns(stack, (light, heavy)), before)]
+        self.assertTrue(3 <= had[0] <= 10, had)  # the end of a turn counts for its holder, and the numbers are read one after the other
+
+    def end(self, *programs):
+        for program in programs:
+            program.signal(signal.SIGTERM)
+            self.assertTrue(program.result()["right"])
+
+    def test_turns_are_in_proportion_to_weights(self):
+        for engine in ("temporal", "spatial"):
+            with self.subTest(engine=engine), Stack() as stack:
+                light, heavy = self.start(stack, 1, "--engine", engine), self.start(stack, 3, "--engine", engine)
+                self.assertEqual(stack.status()["gpus"][0]["engine"], engine)
+                self.check_turns(stack, light, heavy)
+                self.end(light, heavy)
+
+    def test_a_changed_weight_takes_effect_and_a_lone_program_has_the_gpu(self):
+        with Stack() as stack:
+            light, heavy = self.start(stack, 1), self.start(stack, 1)
+            self.assertEqual(turns(stack, (light, heavy)), [0, 0])  # equal weights: no turns
+            number = next(tenant["id"] for tenant in stack.tenants() if tenant["pid"] == heavy.pid)
+            done = subprocess.run([HB, "set", str(number), "--gpu", "sim", "--weight", "3"], env=stack.environment,
+                                  capture_output=True, text=True, check=True)
+            self.assertIn("weight 3", done.stdout)
+            self.check_turns(stack, light, heavy)
+            self.end(heavy)
+            had = turns(stack, (light,))
+            self.assertEqual(stack.tenants()[0]["gpus"][0]["gate"], "open")
+            self.assertEqual(turns(stack, (light,)), had)
+            self.end(light)
+
+
+unittest.main(verbosity=2)
