@@ -220,9 +220,12 @@ void hb_launch_reader_end(struct hb_launch_reader *reader, struct hb_daemon *dae
 	if (!reader->ended)
 		read_all(reader, daemon);
 	reader->ended = true;
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+	/* The recording may wait long until somebody fetches it, but no longer needs the memory of tenants. */
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		forget_area(&reader->areas[i]);
 		if (daemon->tenancies[i])
 			daemon->tenancies[i]->page->recording = 0;
+	}
 }
 
 void hb_launch_reader_write(struct hb_launch_reader *reader, struct hb_daemon *daemon, FILE *out)
@@ -241,8 +244,6 @@ void hb_launch_reader_free(struct hb_launch_reader *reader, struct hb_daemon *da
 		return;
 	reader->ended = true;
 	hb_launch_reader_end(reader, daemon);
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
-		forget_area(&reader->areas[i]);
 	for (uint32_t i = 0; i < reader->n_names; i++)
 		free(reader->names[i]);
 	fclose(reader->lines);
