@@ -6,11 +6,13 @@ import os
 import random
 import re
 import signal
+import struct
 import subprocess
 import tempfile
 import time
 
 BUILD = os.environ.get("HB_BUILD", "build")
+HEAP_METER = os.path.join(BUILD, "tests/fuzz/libhb-heap-meter.so")
 LIMIT = 120  # seconds after which a condition counts as never true, also with sanitizers on a busy machine
 REPORT = re.compile(r"^.*(ERROR: \w+Sanitizer|WARNING: \w+Sanitizer|runtime error:|Assertion .* failed).*$", re.M)
 
@@ -33,37 +35,53 @@ def options(about):
     return chosen
 
 
+class Held(collections.Counter):
+    """Counts what a process holds: descriptors, threads and mapped memfds. Numbers in names are left out."""
+
+    def __init__(self, pid):
+        super().__init__()
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                self["descriptor of " + re.sub(r"\d+", "N", os.readlink(f"/proc/{pid}/fd/{name}"))] += 1
+            except FileNotFoundError:  # closed meanwhile
+                pass
+        self["thread"] = len(os.listdir(f"/proc/{pid}/task"))
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+            self.update("page of " + line.split(None, 5)[5].strip() for line in maps if "/memfd:" in line)
+
+    def number(self, kind):
+        return sum(n for name, n in self.items() if name.startswith(kind))
+
+
 class Target:
     """The process that is attacked. Its messages go to a file."""
 
     def __init__(self, command, **more):
-        self.errors = tempfile.TemporaryFile()
-        # A sanitizer keeps freed memory for a while. A small amount of it makes a leak visible in the process's size.
-        asan = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=16:malloc_context_size=8"
-        self.process = subprocess.Popen(command, stderr=self.errors, env=dict(os.environ, ASAN_OPTIONS=asan), **more)
+        self.errors, self.meter = tempfile.TemporaryFile(), tempfile.NamedTemporaryFile()
+        self.meter.truncate(8)
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0:malloc_context_size=8"
+        more["env"] = dict(os.environ, ASAN_OPTIONS=asan, HB_HEAP_METER=self.meter.name, LD_PRELOAD=HEAP_METER)
+        self.process = subprocess.Popen(command, stderr=self.errors, **more)
         self.pid = self.process.pid
 
-    def descriptors(self):
-        """Returns the targets of its descriptors, sorted."""
-        found = []
-        for name in os.listdir(f"/proc/{self.pid}/fd"):
-            try:
-                found.append(re.sub(r"\d+", "N", os.readlink(f"/proc/{self.pid}/fd/{name}")))
-            except FileNotFoundError:  # closed meanwhile
-                pass
-        return sorted(found)
+    def held(self):
+        return Held(self.pid)
 
-    def await_descriptors(self, before):
-        """Waits until it has no more descriptors than before."""
+    def await_release(self, before, more_threads=0):
+        """Waits until it has no more descriptors and pages than before, and no more threads than these."""
+        def is_released():
+            now = self.held()
+            return (all(now.number(kind) <= before.number(kind) for kind in ("descriptor", "page")) and
+                    now["thread"] <= before["thread"] + more_threads)
         try:
-            wait_until("no descriptor is left open", lambda: len(self.descriptors()) <= len(before))
+            wait_until("no descriptor, thread or page is left", is_released)
         except AssertionError as error:
-            more = collections.Counter(self.descriptors()) - collections.Counter(before)
-            raise AssertionError(f"{error}: {dict(more)}") from None
+            raise AssertionError(f"{error}: {dict(self.held() - before)}") from None
 
-    def resident_bytes(self):
-        with open(f"/proc/{self.pid}/statm", encoding="ascii") as text:
-            return int(text.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    def allocated_bytes(self):
+        """The bytes that it has allocated and not freed (heap_meter.c). Its size in memory would say less: a sanitizer keeps
+        freed memory, and large tables take memory when they are first used."""
+        return struct.unpack("=q", os.pread(self.meter.fileno(), 8, 0))[0]
 
     def said(self):
         self.errors.seek(0)
