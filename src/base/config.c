@@ -182,7 +182,8 @@ static int read_map(struct config_reader *reader, const struct hb_config_key *ke
 
 static int fail_syntax(const yaml_parser_t *parser, const char *origin, struct hb_error *error)
 {
-	if (parser->error == YAML_MEMORY_ERROR)
+	/* Without memory for the document itself, libyaml sets no error. */
+	if (parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR)
 		return hb_error_set(error, -ENOMEM, "%s: out of memory", origin);
 	return hb_error_set(error, -EINVAL, "%s:%zu: not valid YAML: %s", origin, parser->problem_mark.line + 1,
 			    parser->problem ? parser->problem : "syntax error");
