@@ -264,6 +264,7 @@ static int open_socket(const struct hb_daemon_options *options, struct hb_error 
 	if (result == 0)
 		return fd;
 	close(fd);
+	unlink(options->socket);
 	return hb_error_set(error, result, "%s: %s", options->socket, strerror(-result));
 }
 
@@ -277,10 +278,12 @@ int hb_server_new(struct hb_daemon *daemon, struct hb_server **server, struct hb
 		hb_log_warning("cannot empty the log of an earlier daemon: %s", strerror(errno));
 	int fd = open_socket(&daemon->options, error);
 	struct hb_server *made = fd < 0 ? NULL : calloc(1, sizeof *made);
+	if (fd < 0)
+		return fd;
 	if (!made) {
-		if (fd >= 0)
-			close(fd);
-		return fd < 0 ? fd : hb_error_set(error, -ENOMEM, "out of memory");
+		close(fd);
+		unlink(daemon->options.socket);
+		return hb_error_set(error, -ENOMEM, "out of memory");
 	}
 	made->daemon = daemon;
 	made->fd = fd;
