@@ -188,6 +188,8 @@ static void print_gpu_use(const json_t *tenant, const json_t *use, bool several)
 	json_array_foreach(json_object_get(use, "mechanisms"), i, entry) print_mechanism(entry);
 	print_overhead(use);
 	hb_status_print_requests(tenant, use);
+	if (*hb_status_text(use, "engine_advice"))
+		printf("        %-14s %s\n", "engine", hb_status_text(use, "engine_advice"));
 	if (strcmp(hb_status_text(use, "gate"), "open") != 0)
 		printf("        %-14s %s\n", "gate", hb_status_text(use, "gate"));
 }

@@ -263,6 +263,21 @@ static void emit_daemon(struct view_page *page, const struct hb_top_model *model
 	emit_line(page, HB_TOP_SOFT, line);
 }
 
+/* Whether the other engine would give low priority more, in a sentence of the daemon. */
+static void emit_advice(struct view_page *page, const struct hb_top_tenant *tenant)
+{
+	char line[HB_TOP_LINE_MAX];
+	const json_t *use;
+	size_t i;
+	json_array_foreach(json_object_get(tenant->json, "gpus"), i, use)
+	{
+		const char *advice = json_string_value(json_object_get(use, "engine_advice"));
+		snprintf(line, sizeof line, "tenant %" PRIu32 ": %s", tenant->id, advice ? advice : "");
+		if (advice && *advice)
+			emit_wrapped(page, HB_TOP_SOFT, line);
+	}
+}
+
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line, void *argument)
 {
 	struct view_page page = {width, line, argument, 0};
@@ -273,6 +288,8 @@ void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int w
 	emit_titles(&page, rank);
 	for (size_t i = 0; i < model->n_tenants; i++)
 		emit_tenant(&page, rank, &model->tenants[i], model->tenants[i].id == selected);
+	for (size_t i = 0; i < model->n_tenants; i++)
+		emit_advice(&page, &model->tenants[i]);
 }
 
 /* --- one tenant --------------------------------------------------------------------------------- */

@@ -4,12 +4,13 @@
  * the time from closing a gate until nothing is in flight, the time that threads
  * wait at a closed gate, and the time in which a tenant launches. The values come
  * from polling (gpu_gates.c), so they are exact to 2 ms while a gate is closed.
- * No decision uses them but `engine: auto` (engine_runs.c).
+ * No decision uses them but `engine: auto` (engine_runs.c, engine_advice.c).
  */
 #ifndef HB_DAEMON_GPU_MEASURES_H
 #define HB_DAEMON_GPU_MEASURES_H
 
 #include "base/hist.h"
+#include "daemon/engine_advice.h"
 #include "daemon/gpu_record.h"
 
 /* Measures of one tenant on the GPU; all zero when the tenant begins. */
@@ -22,6 +23,7 @@ struct hb_tenant_measures {
 	uint64_t active_ns;     /* summed time between ticks in which the tenant launched something */
 	int64_t tick_ns;        /* time of the last tick; 0 = none yet */
 	struct hb_hist *wait;   /* how long threads waited at the closed gate; NULL = never */
+	struct hb_engine_advice advice;
 };
 
 struct hb_gpu_measures {

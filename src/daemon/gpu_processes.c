@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "daemon/daemon.h"
+#include "daemon/engine_advice.h"
 #include "daemon/gpu_events.h"
 #include "daemon/gpu_memory.h"
 #include "daemon/mps_server.h"
@@ -86,6 +87,7 @@ static void take_answers(uv_async_t *ended)
 			continue;
 		*gpu->use = processes->answers[i];
 		hb_gpu_memory_end_sample(gpu, processes->answered_ns);
+		hb_engine_advice_update(gpu, processes->answered_ns);
 	}
 	if (!processes->again || !start_thread(processes))
 		processes->answered(processes->daemon);

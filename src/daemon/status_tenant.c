@@ -11,6 +11,7 @@
 #include "base/uuid.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
+#include "daemon/engine_advice.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/request_rings.h"
 #include "daemon/status_measures.h"
@@ -372,6 +373,9 @@ static json_t *gpu_use_json(struct hb_tenancy *tenancy, uint32_t gpu_index)
 				   (json_int_t)page->slice_us[HB_GROUP_COPY], "mechanisms", mechanisms);
 	if (!object)
 		return NULL;
+	char advice[256];
+	hb_engine_advice_text(gpu, tenancy, advice, sizeof advice);
+	hb_status_set(object, "engine_advice", json_string(advice));
 	add_overhead(object, tenancy, gpu_index);
 	add_core_state(object, hb_core_tenant(gpu->core, tenancy->index));
 	add_running(object, tenancy, hb_core_tenant(gpu->core, tenancy->index));

@@ -15,6 +15,7 @@
 
 #define HB_GPU_USERS_MAX 256
 #define HB_GPU_BYTES_UNKNOWN UINT64_MAX
+#define HB_GPU_BUSY_UNKNOWN UINT32_MAX
 #define HB_GPU_WHY_MAX 128
 
 /* A process that the driver sees on a GPU. */
@@ -22,6 +23,7 @@ struct hb_gpu_user {
 	pid_t pid;
 	uint64_t
 		bytes; /* GPU memory of the process, contexts included; HB_GPU_BYTES_UNKNOWN = the driver does not report it */
+	uint32_t busy_ppm; /* part of the last seconds in which its kernels ran; HB_GPU_BUSY_UNKNOWN = not known */
 };
 
 /* The use of a GPU at one moment, as the driver reports it. */

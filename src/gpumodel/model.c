@@ -151,10 +151,13 @@ static void mark_busy(struct hb_gpu_model *model)
 		    model->contexts[model->resident].n_started > 0;
 	if (busy == model->busy)
 		return;
-	if (busy)
+	if (busy) {
 		model->busy_since_ns = model->now_ns;
-	else
+		model->busy_context = model->resident;
+	} else {
 		model->busy_ns += model->now_ns - model->busy_since_ns;
+		model->contexts[model->busy_context].busy_ns += model->now_ns - model->busy_since_ns;
+	}
 	model->busy = busy;
 }
 
@@ -545,6 +548,14 @@ void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns)
 int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model)
 {
 	return model->busy_ns + (model->busy ? model->now_ns - model->busy_since_ns : 0);
+}
+
+int64_t hb_gpu_model_context_busy_ns(const struct hb_gpu_model *model, int id)
+{
+	if (!is_valid_context(model, id))
+		return 0;
+	bool runs = model->busy && model->busy_context == id;
+	return model->contexts[id].busy_ns + (runs ? model->now_ns - model->busy_since_ns : 0);
 }
 
 size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream)

@@ -109,8 +109,9 @@ void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns);
 bool hb_gpu_model_pop(struct hb_gpu_model *model, struct hb_gpu_model_completion *completion);
 bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_switch *change);
 
-/* Return the time in which at least one kernel ran, and the number of unfinished submissions on a stream. */
+/* Return the time in which at least one kernel ran, of any context or of one, and the number of unfinished submissions on a stream. */
 int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model);
+int64_t hb_gpu_model_context_busy_ns(const struct hb_gpu_model *model, int context);
 size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream);
 
 #endif

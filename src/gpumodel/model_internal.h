@@ -140,6 +140,7 @@ struct model_context {
 	bool used, had_demand;
 	uint32_t n_clients;
 	int64_t idle_since_ns; /* global time since which the context has no work */
+	int64_t busy_ns; /* summed time with at least one kernel of the context on the GPU, until the current such time */
 };
 
 struct copy_job {
@@ -186,6 +187,7 @@ struct hb_gpu_model {
 	/* Time in which at least one kernel ran. */
 	bool busy;
 	int64_t busy_ns, busy_since_ns;
+	int32_t busy_context; /* whose kernels run while busy */
 	struct copy_engine copies[2];
 	/* Results that callers take: completions and switches. */
 	struct hb_gpu_model_completion *done;

@@ -7,9 +7,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* Fills the array before a call, to recognise the bytes that the library wrote. 0xa5a5a5a5 is never a pid. */
 #define UNTOUCHED 0xa5
+/* The driver keeps some samples of each process for each second. */
+#define UTILIZATION_SAMPLES 1024
+#define UTILIZATION_SECONDS 5
 
 static int report_failure(struct hb_gpu_use *use, const char *what, int code)
 {
@@ -70,7 +74,8 @@ static void add_user(struct hb_gpu_use *use, const struct hb_nvml_process *proce
 		return;
 	}
 	if (use->n_users < HB_GPU_USERS_MAX)
-		use->users[use->n_users++] = (struct hb_gpu_user){.pid = (pid_t)process->pid, .bytes = bytes};
+		use->users[use->n_users++] = (struct hb_gpu_user){
+			.pid = (pid_t)process->pid, .bytes = bytes, .busy_ppm = HB_GPU_BUSY_UNKNOWN};
 }
 
 /* Adds the processes of a list. Returns how many belong to other pid namespaces, which appear with pid 0. */
@@ -107,6 +112,28 @@ static int read_users(const struct hb_nvml_calls *calls, void *device, struct hb
 	return 0;
 }
 
+/* Adds how busy the processes kept the GPU in the last seconds. Not every driver and GPU says so. */
+static void read_utilization(const struct hb_nvml_calls *calls, void *device, struct hb_gpu_use *use)
+{
+	static struct hb_nvml_utilization samples[UTILIZATION_SAMPLES]; /* used by one thread at a time */
+	unsigned n = UTILIZATION_SAMPLES;
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	unsigned long long since_us = (unsigned long long)(now.tv_sec - UTILIZATION_SECONDS) * 1000000;
+	if (!calls->process_utilization || calls->process_utilization(device, samples, &n, since_us) != HB_NVML_SUCCESS)
+		return;
+	for (uint32_t i = 0; i < use->n_users; i++) {
+		uint64_t sum = 0, count = 0;
+		for (unsigned j = 0; j < n && j < UTILIZATION_SAMPLES; j++) {
+			bool fits = (pid_t)samples[j].pid == use->users[i].pid && samples[j].sm <= 100;
+			sum += fits ? samples[j].sm : 0;
+			count += fits;
+		}
+		if (count)
+			use->users[i].busy_ppm = (uint32_t)(sum * 10000 / count);
+	}
+}
+
 int hb_nvml_use(const char *uuid_text, struct hb_gpu_use *use)
 {
 	struct hb_nvml_memory memory;
@@ -127,5 +154,8 @@ int hb_nvml_use(const char *uuid_text, struct hb_gpu_use *use)
 	use->is_lost = code == HB_NVML_GPU_IS_LOST;
 	if (code != HB_NVML_SUCCESS)
 		return report_failure(use, "look for the GPU", code);
-	return read_users(calls, device, use);
+	int result = read_users(calls, device, use);
+	if (result == 0)
+		read_utilization(calls, device, use);
+	return result;
 }

@@ -51,4 +51,11 @@ struct hb_nvml_process {
 };
 #define HB_NVML_RECORD_MAX 32
 
+/* nvmlProcessUtilizationSample_t */
+struct hb_nvml_utilization {
+	unsigned pid;
+	unsigned long long time_us;            /* since 1970 */
+	unsigned sm, memory, encoder, decoder; /* percent */
+};
+
 #endif

@@ -261,13 +261,26 @@ static int answer_request(struct broker *broker, struct broker_client *client, c
 	return result;
 }
 
+static int64_t count_busy_ns(const struct broker *broker, const struct broker_client *client, uint32_t gpu)
+{
+	int64_t busy_ns = 0;
+	for (size_t i = 0; i < SIM_CONTEXTS; i++) {
+		const struct broker_context *context = client->member[i].context;
+		if (context && context->gpu == (int)gpu)
+			busy_ns += hb_gpu_model_context_busy_ns(broker->gpu[gpu].model, context->model_context);
+	}
+	return (int64_t)((double)busy_ns * broker->scale);
+}
+
 /* The answer has room for a limited number of processes. */
 static void list_users(const struct broker *broker, uint32_t gpu, struct sim_reply *reply)
 {
 	uint32_t n = 0;
 	for (size_t i = 0; i < broker->n_clients; i++) {
 		const struct broker_client *client = broker->clients[i];
-		struct sim_user user = {.pid = client->pid, .bytes = (uint64_t)client->memory[gpu]};
+		struct sim_user user = {.pid = client->pid,
+					.bytes = (uint64_t)client->memory[gpu],
+					.busy_ns = count_busy_ns(broker, client, gpu)};
 		if (client->memory[gpu] <= 0 || (n + 1) * sizeof user > sizeof reply->rm.params)
 			continue;
 		memcpy(reply->rm.params + n++ * sizeof user, &user, sizeof user);

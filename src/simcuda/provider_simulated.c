@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The provider of simulated GPUs for the daemon and hb: the simulated driver's library and its MPS control program. */
+#include "base/clock.h"
 #include "base/install_path.h"
 #include "gpu/provider.h"
 #include "simcuda/sim_folder.h"
@@ -99,6 +100,25 @@ static bool gpu_is_missing(const unsigned char uuid[16])
 	return gpu_number(uuid) == SIM_GPUS && !getenv("HB_SIM_UNLISTED");
 }
 
+/* Returns in which part of the time since the last call the process's kernels ran. Only gpu_use() calls it, from one thread. */
+static uint32_t measure_busy_ppm(uint32_t gpu, const struct sim_user *user)
+{
+	static struct {
+		int32_t pid;
+		int64_t at_ns, busy_ns;
+	} known[SIM_GPUS][HB_GPU_USERS_MAX];
+	int64_t now_ns = hb_clock_now_ns();
+	uint32_t i = (uint32_t)user->pid % HB_GPU_USERS_MAX; /* another process may take the place */
+	bool is_known = known[gpu][i].pid == user->pid && now_ns > known[gpu][i].at_ns;
+	int64_t busy_ns = user->busy_ns - known[gpu][i].busy_ns, passed_ns = now_ns - known[gpu][i].at_ns;
+	known[gpu][i].pid = user->pid;
+	known[gpu][i].at_ns = now_ns;
+	known[gpu][i].busy_ns = user->busy_ns;
+	if (!is_known || busy_ns < 0)
+		return HB_GPU_BUSY_UNKNOWN;
+	return busy_ns < passed_ns ? (uint32_t)((double)busy_ns * 1e6 / (double)passed_ns) : 1000000;
+}
+
 static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 {
 	struct sim_reply reply;
@@ -120,7 +140,8 @@ static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 	     at += sizeof(struct sim_user)) {
 		struct sim_user user;
 		memcpy(&user, reply.rm.params + at, sizeof user);
-		use->users[use->n_users++] = (struct hb_gpu_user){.pid = user.pid, .bytes = user.bytes};
+		use->users[use->n_users++] = (struct hb_gpu_user){
+			.pid = user.pid, .bytes = user.bytes, .busy_ppm = measure_busy_ppm(number, &user)};
 	}
 	return 0;
 }

@@ -119,7 +119,8 @@ enum sim_request_kind {
 struct sim_user {
 	int32_t pid;
 	uint32_t padding;
-	uint64_t bytes; /* contexts included */
+	uint64_t bytes;  /* contexts included */
+	int64_t busy_ns; /* real time in which kernels of its contexts ran */
 };
 
 struct sim_rm_call {

@@ -6,11 +6,12 @@ time beside low priority. If the machine pauses, a run may not count, so runs ar
 import json
 import os
 import signal
+import subprocess
 import tempfile
 import unittest
 import urllib.request
 
-from stack import LIMIT, Stack, wait_until
+from stack import HB, LIMIT, Stack, wait_until
 
 # Three times the requests that a run needs (HB_LIFE_REQUESTS); at this rate they arrive in three seconds.
 REQUESTS = 300
@@ -125,6 +126,30 @@ class Auto(unittest.TestCase):
                 [pair] = json.load(file)["pairs"]
             self.assertEqual((pair["temporal"]["runs"], pair["spatial"]["runs"]), (1, 1))
             self.end(low)
+
+    def test_the_other_engine_is_recommended_where_requests_leave_the_gpu_idle(self):
+        """The requests of this service consist of copies. A service whose requests consist of kernels gets no such line."""
+        with Stack(scale=2) as stack:
+            idle = stack.start("high", "infer", "--rate", 200, "--seconds", 3600, "--kernels", 1, "--input-kb", 120000,
+                               options=("--slo", "p50=60s"))
+            wait_until("a daemon answers", stack.status)
+
+            def advice():
+                return {tenant["pid"]: use["engine_advice"] for tenant in stack.tenants() for use in tenant["gpus"]}
+
+            wait_until("the daemon recommends the spatial engine", lambda: any(advice().values()))
+            self.assertRegex("".join(advice().values()),
+                             r"^A request is present \d+ % of the time but the GPU is busy \d %: --engine spatial would give low "
+                             r"priority about \d+ % \(shares MPS's fault domain\)$")
+            for command in (("status",), ("top", "--once")):
+                shown = subprocess.run([HB, *command, "--gpu", "sim"], env=stack.environment, capture_output=True, text=True, check=True)
+                self.assertIn("--engine spatial would give", " ".join(shown.stdout.split()))
+            self.leave(stack, idle)
+            busy = stack.start("high", "infer", "--rate", 2, "--seconds", 3600, "--kernels", 1, "--kernel-us", 100000, "--input-kb", 1,
+                               options=("--slo", "p50=60s"))
+            wait_until("enough was measured", lambda: stack.tenants() and stack.tenants()[0]["age_ns"] > 25e9)
+            self.assertEqual(set(advice().values()), {""})
+            self.leave(stack, busy)
 
     def test_a_requested_engine_is_not_replaced(self):
         with Stack(scale=2, config=AUTO) as stack:

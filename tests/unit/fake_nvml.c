@@ -3,6 +3,7 @@
  * A libnvidia-ml.so.1 for tests. What it says is in environment variables, read
  * at each call, so that a test can change them:
  *   HB_FAKE_NVML_COMPUTE, HB_FAKE_NVML_MPS   "PID:BYTES,PID:-,..." (-: not available)
+ *   HB_FAKE_NVML_BUSY                        "PID:PERCENT,...", one sample for each entry
  *   HB_FAKE_NVML_STRIDE                      bytes a record has: 16, 24 (default) or 32
  *   HB_FAKE_NVML_CLEAR                       set: the whole array is cleared first
  *   HB_FAKE_NVML_FAIL                        "name=code": that function returns this
@@ -24,6 +25,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
 int nvmlDeviceGetMemoryInfo(void *device, uint64_t memory[3]);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, unsigned char *records);
 int nvmlDeviceGetMPSComputeRunningProcesses_v2(void *device, unsigned *count, unsigned char *records);
+int nvmlDeviceGetProcessUtilization(void *device, void *samples, unsigned *count, unsigned long long since_us);
 int nvmlEventSetCreate(void **set);
 int nvmlDeviceRegisterEvents(void *device, unsigned long long kinds, void *set);
 int nvmlEventSetWait_v2(void *set, void *event, unsigned timeout_ms);
@@ -111,6 +113,25 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, unsig
 int nvmlDeviceGetMPSComputeRunningProcesses_v2(void *device, unsigned *count, unsigned char *records)
 {
 	return fail("mps") ? fail("mps") : list(getenv("HB_FAKE_NVML_MPS"), count, records);
+}
+
+int nvmlDeviceGetProcessUtilization(void *device, void *samples, unsigned *count, unsigned long long since_us)
+{
+	struct {
+		unsigned pid;
+		unsigned long long time_us;
+		unsigned percent[4];
+	} *sample = samples;
+	const char *text = getenv("HB_FAKE_NVML_BUSY");
+	unsigned n = 0;
+	if (!text || since_us > (unsigned long long)time(NULL) * 1000000)
+		return device == &gpu ? NOT_FOUND : GPU_IS_LOST;
+	for (char *end; *text && n < *count; text = *end ? end + 1 : end) {
+		sample[n].pid = (unsigned)strtoul(text, &end, 10);
+		sample[n++].percent[0] = (unsigned)strtoul(end + 1, &end, 10);
+	}
+	*count = n;
+	return fail("utilization");
 }
 
 int nvmlEventSetCreate(void **set)

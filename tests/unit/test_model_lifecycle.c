@@ -231,6 +231,13 @@ static void busy_time_counts_kernels_and_not_switches(void **state)
 	rig_run_until(&rig, 2 * MS);
 	assert_int_equal(rig.switches, 1);
 	assert_int_equal(hb_gpu_model_busy_ns(rig.model), 40 * US);
+	assert_int_equal(hb_gpu_model_context_busy_ns(rig.model, 0), 20 * US);
+	assert_int_equal(hb_gpu_model_context_busy_ns(rig.model, 1), 20 * US);
+	assert_int_equal(hb_gpu_model_context_busy_ns(rig.model, 2), 0);
+	rig_submit(&rig, other, &work);
+	rig_run_until(&rig, 3 * MS);
+	assert_int_equal(hb_gpu_model_context_busy_ns(rig.model, 0), 20 * US);
+	assert_int_equal(hb_gpu_model_context_busy_ns(rig.model, 1), 40 * US);
 	rig_fini(&rig);
 }
 

@@ -25,7 +25,7 @@ static struct hb_gpu_use look(void)
 
 static int clear(void **state)
 {
-	static const char *const names[] = {"COMPUTE", "MPS", "STRIDE", "CLEAR", "FAIL"};
+	static const char *const names[] = {"COMPUTE", "MPS", "BUSY", "STRIDE", "CLEAR", "FAIL"};
 	char name[64];
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		snprintf(name, sizeof name, "HB_FAKE_NVML_%s", names[i]);
@@ -60,6 +60,20 @@ static void records_of_every_size_are_read(void **state)
 		assert_int_equal(use.total_bytes, UINT64_C(80) << 30);
 		assert_int_equal(use.used_bytes, UINT64_C(10) << 30);
 	}
+}
+
+static void the_utilization_of_a_process_is_the_mean_of_its_samples(void **state)
+{
+	setenv("HB_FAKE_NVML_COMPUTE", "100:1,200:2,300:3", 1);
+	assert_int_equal(look().users[0].busy_ppm, HB_GPU_BUSY_UNKNOWN);
+	setenv("HB_FAKE_NVML_BUSY", "100:20,999:90,100:40,300:101", 1); /* 101 %: not a percentage */
+	struct hb_gpu_use use = look();
+	assert_int_equal(use.users[0].busy_ppm, 300000);
+	assert_int_equal(use.users[1].busy_ppm, HB_GPU_BUSY_UNKNOWN);
+	assert_int_equal(use.users[2].busy_ppm, HB_GPU_BUSY_UNKNOWN);
+	setenv("HB_FAKE_NVML_FAIL", "utilization=3", 1);
+	assert_int_equal(look().users[0].busy_ppm, HB_GPU_BUSY_UNKNOWN);
+	assert_int_equal(look().n_users, 3);
 }
 
 static void an_empty_gpu_has_no_users(void **state)
@@ -139,6 +153,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(a_driver_that_is_not_loaded_is_told, clear), /* first: nothing is loaded yet */
 		cmocka_unit_test_setup(records_of_every_size_are_read, clear),
+		cmocka_unit_test_setup(the_utilization_of_a_process_is_the_mean_of_its_samples, clear),
 		cmocka_unit_test_setup(an_empty_gpu_has_no_users, clear),
 		cmocka_unit_test_setup(clients_of_mps_are_listed_once, clear),
 		cmocka_unit_test_setup(processes_of_other_namespaces_are_told, clear),
