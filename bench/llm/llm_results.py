@@ -88,14 +88,22 @@ def presence(window):
     return total / (end - begin)
 
 
+def share_inside(begin, end, begin_us, end_us):
+    """The share of a piece of time that lies in another one."""
+    return max(0.0, min(end, end_us) - max(begin, begin_us)) / (end - begin) if end > begin else float(begin_us <= begin < end_us)
+
+
 def capacity_of(requests, begin_us, end_us):
     """Requests a second that a closed loop completed in that time; a request that was only partly inside counts in part."""
-    inside = 0.0
-    for row in requests:
-        overlap = min(row[3], end_us) - max(row[1], begin_us)
-        if overlap > 0 and row[3] > row[1]:
-            inside += overlap / (row[3] - row[1])
-    return inside / ((end_us - begin_us) * US)
+    return sum(share_inside(row[1], row[3], begin_us, end_us) for row in requests) / ((end_us - begin_us) * US)
+
+
+def served(window):
+    """(answers that ended in the window, tokens that came in it), a second."""
+    begin, end = window["settle_s"] / US, (window["settle_s"] + window["seconds"]) / US
+    ended = sum(begin <= row[3] < end for row in window["requests"])
+    tokens = sum(row[5] * share_inside(row[2], row[3], begin, end) for row in window["requests"])
+    return ended / window["seconds"], tokens / window["seconds"]
 
 
 def iterations_between(ends_ns, begin, end):
@@ -127,7 +135,9 @@ def describe(windows):
     gaps = [window["token_gaps_us"] for window in windows]
     return {"windows": len(windows), "requests": len(rows), "tokens": sum(row[5] for row in rows),
             "failed": sum(window["failed_count"] for window in windows),
-            "rate_per_s": round(len(rows) / seconds, 2), "tokens_per_s": round(sum(row[5] for row in rows) / seconds),
+            "arrived_per_s": round(len(rows) / seconds, 2),
+            "served_per_s": round(stats.mean(served(window)[0] for window in windows), 2),
+            "tokens_per_s": round(stats.mean(served(window)[1] for window in windows)),
             "ttft_us": {"p50": at_share(first, 0.5), "p99": at_share(first, 0.99)},
             "tpot_us": {"p50": at_share(token, 0.5), "p99": at_share(token, 0.99)},
             "token_gap_us": {name: round(stats.mean(one[share] for one in gaps) or 0)
@@ -191,10 +201,40 @@ def cells_of(raw):
     return [make_cell(raw, key, find(raw["windows"], **dict(zip(KEY, key)))) for key in sorted(keys)]
 
 
+# Targets: of TTFT and TPOT p99 relative to the service alone without an objective; of LP relative to the time without a
+# request; with an objective, of attainment, and of LP at 80 % load for each model.
+TTFT_MOST, TPOT_MOST, ABSENCE_LEAST, ATTAINED_LEAST = 1.05, 1.02, 0.9, 0.99
+OBJECTIVE_LOAD, OBJECTIVE_LOW = 80, {"1b": 0.60, "8b": 0.45}
+TOKENS_LEAST = 1000
+
+
+def targets_of(cell):
+    """[(what, measured, target, met)] of a cell of an engine beside a job."""
+    if not cell["low"] or cell["place"] not in ("temporal", "spatial"):
+        return []
+    rows = [("tokens", cell["tokens"], f">= {TOKENS_LEAST}", cell["tokens"] >= TOKENS_LEAST)]
+
+    def most(what, value, limit):
+        rows.append((what, value, f"<= {limit}", value is not None and value <= limit))
+
+    def least(what, value, limit):
+        rows.append((what, value, f">= {round(limit, 4)}", value is not None and value >= limit))
+    if cell["objective"]:
+        least("attainment", cell["attainment"], ATTAINED_LEAST)
+        if cell["load"] == OBJECTIVE_LOAD and cell["model"] in OBJECTIVE_LOW:
+            least("LP of alone", cell["low_of_alone"], OBJECTIVE_LOW[cell["model"]])
+    elif "of_alone" in cell:
+        most("TTFT p99 of alone", cell["of_alone"]["ttft_p99"], TTFT_MOST)
+        most("TPOT p99 of alone", cell["of_alone"]["tpot_p99"], TPOT_MOST)
+        least("LP of alone", cell["low_of_alone"], ABSENCE_LEAST * cell["absence"])
+    return [{"what": what, "measured": value, "target": target, "met": met} for what, value, target, met in rows]
+
+
 def report_of(raw):
+    cells = [dict(cell, targets=targets_of(cell)) for cell in cells_of(raw)]
     return {"kind": "llm", "version": VERSION, **{key: raw.get(key) for key in ("commands", "about", "capacity", "low_alone",
                                                                               "starts", "dropped")},
-            "objective_of_alone_p99": OBJECTIVE, "cells": cells_of(raw)}
+            "objective_of_alone_p99": OBJECTIVE, "cells": cells}
 
 
 def percent(value):
@@ -211,17 +251,18 @@ def change(value):
 
 def table(report):
     """Lines for a terminal."""
-    head = ("model", "server", "load", "way", "low", "req", "tokens", "TTFT p50", "p99 ms", "TPOT p50", "p99 ms", "TTFT p99",
-            "TPOT p99", "attain", "control", "LP", "absent")
+    head = ("model", "server", "load", "way", "low", "req/s", "tokens", "TTFT p50", "p99 ms", "TPOT p50", "p99 ms", "TTFT p99",
+            "TPOT p99", "attain", "control", "LP", "absent", "targets")
     lines = [head]
     for cell in report["cells"]:
         way = cell["place"] + (" +objective" if cell["objective"] else "")
         alone = cell.get("of_alone", {})
-        lines.append((cell["model"], cell["server"], f"{cell['load']}%", way, cell["low"] or "-", str(cell["requests"]),
+        lines.append((cell["model"], cell["server"], f"{cell['load']}%", way, cell["low"] or "-", str(cell["served_per_s"]),
                       str(cell["tokens"]), ms(cell["ttft_us"]["p50"]), ms(cell["ttft_us"]["p99"]), ms(cell["tpot_us"]["p50"]),
                       ms(cell["tpot_us"]["p99"]), change(alone.get("ttft_p99")), change(alone.get("tpot_p99")),
                       percent(cell["attainment"]), percent(cell.get("control", {}).get("within_p99_of_others")),
-                      percent(cell.get("low_of_alone")), percent(cell.get("absence"))))
+                      percent(cell.get("low_of_alone")), percent(cell.get("absence")),
+                      f"{sum(one['met'] for one in cell['targets'])} of {len(cell['targets'])}" if cell["targets"] else "-"))
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = ["  ".join(word.ljust(width) if i < 5 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths)))
             for line in lines]

@@ -124,7 +124,8 @@ def library_path():
 def llama_command(args, model, port):
     """Options of llama-server that correspond to those of llm_server.py."""
     return [args.llama_server, "-m", args.gguf.replace("MODEL", model), "-ngl", "99", "--port", str(port), "--parallel",
-            str(args.batch), "-c", str(args.kv_tokens), "--kv-unified", "--no-webui", "-fa", "on", "--log-disable"]
+            str(args.batch), "-c", str(args.kv_tokens), "--kv-unified", "-fa", "on", "-fit", "off", "-cram", "0", "--no-webui",
+            "--log-disable"]
 
 
 class Suite:

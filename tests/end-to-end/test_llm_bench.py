@@ -231,6 +231,8 @@ class Bookkeeping(unittest.TestCase):
         self.assertEqual(beside["control"]["within_p99_of_others"], 0.99)
         self.assertEqual(cells["native", "lora", False]["attainment"], 0)
         self.assertIsNone(cells["native", "", False]["control"]["within_p99_of_others"])
+        self.assertEqual([(one["what"], one["met"]) for one in beside["targets"]], [("tokens", True), ("attainment", False)])
+        self.assertEqual(cells["native", "lora", False]["targets"], [])
         text = "\n".join(llm_results.table(report))
         self.assertIn("+objective", text)
 
@@ -242,6 +244,17 @@ class Bookkeeping(unittest.TestCase):
     def test_capacity_counts_requests_in_part(self):
         rows = [[0, 0, 1, 1_000_000, 1, 2], [0, 500_000, 1, 1_500_000, 1, 2], [0, 5_000_000, 1, 6_000_000, 1, 2]]
         self.assertAlmostEqual(llm_results.capacity_of(rows, 500_000, 1_500_000), 1.5)
+
+    def test_what_was_served_counts_inside_the_window(self):
+        rows = [[0, 0, 500_000, 1_500_000, 1, 10], [0, 0, 1_500_000, 1_500_000, 1, 1], [0, 0, 1_900_000, 2_100_000, 1, 4]]
+        self.assertEqual(llm_results.served({"settle_s": 1.0, "seconds": 1.0, "requests": rows}), (2.0, 5 + 1 + 2))
+
+    def test_targets_without_an_objective(self):
+        cell = {"low": "train", "place": "temporal", "objective": False, "tokens": 999, "low_of_alone": 0.4, "absence": 0.45,
+                "of_alone": {"ttft_p99": 1.04, "tpot_p99": None}}
+        self.assertEqual([one["met"] for one in llm_results.targets_of(cell)], [False, True, False, False])
+        self.assertEqual([one["met"] for one in llm_results.targets_of(dict(cell, tokens=1000, low_of_alone=0.41))],
+                         [True, True, False, True])
 
     def test_iterations_count_in_part(self):
         ends = [0, 1_000_000_000, 2_000_000_000, 4_000_000_000]
