@@ -118,7 +118,8 @@ static void complete_for_stopped_processes(struct hb_tenancy *tenancy, uint32_t 
 		uint64_t in_flight = hb_gate_in_flight(gate);
 		if (!member->watch || !in_flight || !hb_process_is_stopped(member->pid))
 			continue;
-		hb_log_info("tenant %u: process %d is stopped, so its %llu launches in flight count as completed",
+		hb_user_log(tenancy->user, hb_clock_now_ns(), HB_LOG_INFO,
+			    "tenant %u: process %d is stopped, so its %llu launches in flight count as completed",
 			    tenancy->number, (int)member->pid, (unsigned long long)in_flight);
 		hb_gate_completed(gate, in_flight);
 	}
@@ -185,7 +186,8 @@ static void check_endless_drain(struct hb_gpu *gpu, struct hb_tenancy *tenancy, 
 	if (now_ns - state->closed_ns < *most_ns)
 		return;
 	if (*most_ns == DRAIN_MOST_NS)
-		hb_log_info("tenant %u: its work has not ended %lld ms after its turn, so the others continue",
+		hb_user_log(tenancy->user, hb_clock_now_ns(), HB_LOG_INFO,
+			    "tenant %u: its work has not ended %lld ms after its turn, so the others continue",
 			    tenancy->number, (long long)(*most_ns / HB_NS_PER_MS));
 	*most_ns = *most_ns / 2 > DRAIN_LEAST_NS ? *most_ns / 2 : DRAIN_LEAST_NS;
 	post_drained(gpu, tenancy->index, now_ns);

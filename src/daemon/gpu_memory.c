@@ -156,7 +156,8 @@ static void judge_report(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, i
 	if (!again)
 		return;
 	if (now_ns >= lease->disbelieved_until)
-		hb_log_info("tenant %u reports %llu bytes of GPU memory, the driver sees %llu: the rest does not count",
+		hb_user_log(tenancy->user, now_ns, HB_LOG_INFO,
+			    "tenant %u reports %llu bytes of GPU memory, the driver sees %llu: the rest does not count",
 			    tenancy->number, (unsigned long long)used, (unsigned long long)seen);
 	lease->disbelieved_until = now_ns + DISBELIEF_NS;
 }

@@ -2,6 +2,7 @@
 /* GPU pages for programs of the previous release; see previous_page.h. */
 #include "daemon/previous_page.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/page_memory.h"
@@ -42,7 +43,8 @@ int hb_previous_page_fd(struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 		free(made);
 		return result;
 	}
-	hb_log_info("tenant %u was started with the previous release; it stays scheduled, without the spatial engine",
+	hb_user_log(tenancy->user, hb_clock_now_ns(), HB_LOG_INFO,
+		    "tenant %u was started with the previous release; it stays scheduled, without the spatial engine",
 		    tenancy->number);
 	gpu->previous[tenancy->index] = made;
 	copy_fields(made->page, gpu->page);
