@@ -88,6 +88,20 @@ class Users(unittest.TestCase):
                 program.signal(signal.SIGTERM)
                 program.output()
 
+    def test_beside_a_spatial_service_of_another_user_a_program_is_told_what_to_do(self):
+        with TwoUsers(f"rules:\n  - {{user: {FIRST}, priority: high}}\n  - {{user: {SECOND}, priority: low}}\n") as stack:
+            service = stack.spawn(as_user(FIRST, HB, "run", "--gpu", "sim", "--engine", "spatial", "--priority", "high", "--",
+                                          TENANT, "infer", "--rate", 100, "--seconds", 3600, "--kernels", 4))
+            wait_until("the service runs", lambda: stack.of(service) and stack.of(service)["gpus"])
+            refused = stack.low(SECOND, TENANT, "train", 10, 0)
+            self.assertEqual(refused.ended(), 125)
+            said = refused.stderr()
+            self.assertIn(f"high-priority programs of user {FIRST} are in the MPS server, which serves one user at a time, "
+                          "and high priority uses the spatial engine there", said)
+            self.assertIn("start it with --engine temporal", said)
+            service.signal(signal.SIGTERM)
+            service.output()
+
     def turns(self, stack, programs):
         return [stack.of(program)["gpus"][0]["turns"] for program in programs]
 
