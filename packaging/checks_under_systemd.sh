@@ -164,6 +164,6 @@ rm -r /etc/systemd/system/hummingbird.service.d
 at_once "the package is purged" dpkg --purge hummingbird
 at_once "the group is gone" fails getent group hummingbird
 soon "systemd no longer knows the unit" fails says "hummingbird" systemctl list-units --all --plain 'hummingbird*' --no-legend
-at_once "no file is left" fails says "/" find / -xdev -not -path '/tmp/*' -not -path '/var/log/*' -name '*hummingbird*'
+at_once "no file is left" fails says "/" find / -xdev -not -path '/tmp/*' -not -path '/try/*' -not -path '/var/log/*' -name '*hummingbird*'
 at_once "no file is left below /run" fails says "/" find /run -maxdepth 1 -name '*hummingbird*'
 ((bad)) || echo "all is well"

@@ -58,7 +58,7 @@ if [[ -e $group/memory.max ]]; then
 	peak=$(($(cat "$group/memory.peak") >> 20))
 	echo "measured: the daemon (one tenant, simulated GPU) used $peak MiB at most"
 	systemctl set-property --runtime hummingbird MemoryMax=256M MemorySwapMax=0
-	at_once "a process that takes more is ended" fails in_its_group tail -c 1G /dev/zero
+	at_once "a process that takes more is ended" fails in_its_group bash -c 'head -c 1G /dev/zero | tail -c 1G >/dev/null'
 	at_once "it was ended by the kernel" [ "$(awk '$1 == "oom_kill" {print $2}' "$group/memory.events")" -ge 1 ]
 	at_once "the daemon continues" daemon_answers
 	systemctl set-property --runtime hummingbird MemoryMax=8G
