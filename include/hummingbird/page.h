@@ -308,7 +308,9 @@ struct hb_gpu_page {
 	unsigned char gpc_of[128];   /* daemon; GPC of each mask bit, counted from 1; 0 = the bit stands for no TPC */
 	hb_page_i64 daemon_since_ns; /* daemon; time at which the daemon started */
 	_Alignas(64) hb_page_u32 boards_epoch; /* daemon; raised (release) after a change of boards[] */
-	unsigned char reserved[4096 - 1344 - 4];
+	/* daemon; why processes may not try masks, row of nvidia/mask_states.def; 0 = they may. May change at any time. */
+	hb_page_u32 masks_refused;
+	unsigned char reserved[4096 - 1344 - 8];
 };
 
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");

@@ -18,6 +18,7 @@
 #include "cli/doctor_trial.h"
 #include "cli/status_fields.h"
 #include "gpu/provider.h"
+#include "nvidia/mask_states.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -142,11 +143,21 @@ static void try_masks(struct doctor_report *report, const struct doctor_request 
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_masks(request->simulated, request->limit_ns, &error);
 	struct hb_probe *probe = add_probe(report, "SM masks", false);
+	char version[64] = "";
 	probe->works = json_is_true(json_object_get(answer, "works"));
-	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? hb_status_text(answer, "found") : error.text);
-	if (!probe->works)
+	hb_provider_of(request->simulated)->driver_version(version, sizeof version);
+	bool known = hb_mask_driver_is_known(version);
+	snprintf(probe->found, sizeof probe->found, "%.158s%s%s%s",
+		 answer ? hb_status_text(answer, "found") : error.text, known ? "" : "; driver ", known ? "" : version,
+		 known ? "" : " is new to Hummingbird");
+	if (!probe->works && known)
 		strcpy(probe->remedy,
 		       "without them low priority waits in the spatial engine while a request is served");
+	else if (!probe->works)
+		snprintf(probe->remedy, sizeof probe->remedy,
+			 "the daemon refuses the spatial engine with this driver, unless its configuration has "
+			 "`trusted_driver: %s`",
+			 version);
 	json_decref(answer);
 }
 

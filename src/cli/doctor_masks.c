@@ -56,7 +56,8 @@ int hb_doctor_masks(bool simulated)
 			 hb_mask_sms());
 	else
 		snprintf(text, sizeof text, "%s", hb_mask_state_text(state));
-	json_t *answer = hb_json_pack(NULL, "{s:b, s:s}", "works", (int)(state == HB_MASK_WORKS), "found", text);
+	json_t *answer = hb_json_pack(NULL, "{s:b, s:i, s:s}", "works", (int)(state == HB_MASK_WORKS), "state",
+				      (int)(state ? state : HB_MASK_CALL_FAILED), "found", text);
 	int result = hb_json_write(answer, stdout, NULL);
 	json_decref(answer);
 	return result < 0 ? HB_EXIT_FAILURE : HB_EXIT_OK;

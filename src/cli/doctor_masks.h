@@ -16,7 +16,7 @@
  */
 const char *hb_doctor_try_masks(void *library, enum hb_mask_state *state, int *code);
 
-/* Prints one JSON object {works, found}. Returns an exit status. */
+/* Prints one JSON object {works, state: a row of nvidia/mask_states.def, found}. Returns an exit status. */
 int hb_doctor_masks(bool simulated);
 
 #endif

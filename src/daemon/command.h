@@ -2,7 +2,7 @@
 /*
  * Runs a short program in the event loop: writes its input, collects the
  * beginning of its output, and calls back when it has ended or was killed at its
- * time limit. Used by mps_server.c and gpc_layout.c.
+ * time limit. Used by mps_server.c and gpu_trial.c.
  */
 #ifndef HB_DAEMON_COMMAND_H
 #define HB_DAEMON_COMMAND_H

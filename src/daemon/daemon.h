@@ -12,6 +12,7 @@
 #include "daemon/request_rings.h"
 #include "daemon/tenant_record.h"
 #include "daemon/user_budget.h"
+#include "nvidia/mask_states.h"
 #include "protocol/socket_path.h"
 
 #include <stdbool.h>
@@ -70,6 +71,8 @@ struct hb_daemon {
 	struct hb_heartbeat *heartbeat;
 	struct hb_user_names *names;
 	struct hb_fd_closer *closer; /* of everything that came from clients */
+	enum hb_mask_state
+		mask_trial; /* the result of the trial with an unknown driver (mask_guard.c); UNTRIED = none yet */
 	struct hb_mps *mps;
 	struct hb_supervision *supervision;
 	struct hb_mps_faults *faults;

@@ -57,6 +57,7 @@ static const struct hb_config_key keys[] = {
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, window_ns, "window", .min = 20 * HB_NS_PER_US, .max = HB_NS_PER_S),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
+	HB_CONFIG_TEXT(struct hb_daemon_config, trusted_driver, "trusted_driver"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),
 	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics", .check = check_metrics_address),
 	HB_CONFIG_INT(struct hb_daemon_config, users, "users", .min = 0, .max = HB_USERS_KEPT_MAX),

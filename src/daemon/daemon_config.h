@@ -49,11 +49,12 @@ struct hb_daemon_config {
 	int64_t quantum_ns;
 	int64_t low_slice_ns, high_slice_ns; /* 0 = the default */
 	uint64_t reserve_bytes;
-	char metrics[80];     /* address of the metrics endpoint; "" = off */
-	int64_t window_ns;    /* spatial engine: predicted LP time in flight beside HP */
-	int masks;            /* enum hb_config_masks */
-	int64_t idle_exit_ns; /* the daemon ends after this long without tenants; 0 = never */
-	int64_t users;        /* system mode: for how many users places are kept free */
+	char metrics[80];        /* address of the metrics endpoint; "" = off */
+	int64_t window_ns;       /* spatial engine: predicted LP time in flight beside HP */
+	int masks;               /* enum hb_config_masks */
+	char trusted_driver[32]; /* driver version on which masks may be used untried; "" = none */
+	int64_t idle_exit_ns;    /* the daemon ends after this long without tenants; 0 = never */
+	int64_t users;           /* system mode: for how many users places are kept free */
 	int64_t user_tenants, user_processes,
 		user_connections; /* the most of one user; 0 = what is not kept for others */
 	int others;               /* enum hb_config_priority: in system mode, the highest priority if no rule fits */

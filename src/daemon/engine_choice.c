@@ -4,6 +4,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/engine_runs.h"
+#include "daemon/mask_guard.h"
 #include "daemon/mps_server.h"
 #include "daemon/previous_page.h"
 
@@ -63,12 +64,19 @@ static int refuse_engine(const struct hb_tenancy *tenancy, const struct hb_tenan
 			    other->command, names[other->engine ? other->engine : HB_ENGINE_TEMPORAL], why);
 }
 
+/* Whether the spatial engine is refused because of the driver. */
+static bool is_guarded(const struct hb_daemon *daemon)
+{
+	struct hb_error ignored;
+	return hb_mask_guard_check(daemon, &ignored) < 0;
+}
+
 /* Whether an HP tenant could run inside the MPS server now. */
 static bool can_be_spatial(const struct hb_daemon *daemon, const struct hb_tenancy *tenancy)
 {
 	enum hb_mps_state state = hb_mps_state(daemon->mps);
-	return state != HB_MPS_OFF && state != HB_MPS_FAILED && !find_other(daemon, tenancy, is_temporal_high) &&
-	       !find_other(daemon, tenancy, is_low_outside_mps);
+	return state != HB_MPS_OFF && state != HB_MPS_FAILED && !is_guarded(daemon) &&
+	       !find_other(daemon, tenancy, is_temporal_high) && !find_other(daemon, tenancy, is_low_outside_mps);
 }
 
 static enum hb_engine choose_engine(struct hb_daemon *daemon, struct hb_tenancy *tenancy)
@@ -82,7 +90,8 @@ static enum hb_engine choose_engine(struct hb_daemon *daemon, struct hb_tenancy 
 		return HB_ENGINE_SPATIAL;
 	bool is_possible = can_be_spatial(daemon, tenancy);
 	if (daemon->config.engine == HB_CONFIG_ENGINE_SPATIAL)
-		return find_other(daemon, tenancy, is_temporal_high) ? HB_ENGINE_TEMPORAL : HB_ENGINE_SPATIAL;
+		return find_other(daemon, tenancy, is_temporal_high) || is_guarded(daemon) ? HB_ENGINE_TEMPORAL
+											   : HB_ENGINE_SPATIAL;
 	if (daemon->config.engine != HB_CONFIG_ENGINE_AUTO)
 		return HB_ENGINE_TEMPORAL;
 	tenancy->engine_is_chosen = hb_engine_prefers_spatial(tenancy, is_possible);
@@ -119,6 +128,8 @@ int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct
 		if (hb_mps_state(daemon->mps) == HB_MPS_OFF)
 			return hb_error_set(error, -EOPNOTSUPP, "the spatial engine needs MPS, which is off: %s",
 					    hb_mps_why(daemon->mps));
+		if (!find_other(daemon, tenancy, is_spatial_high) && hb_mask_guard_check(daemon, error) < 0)
+			return -EOPNOTSUPP;
 		if ((other = find_other(daemon, tenancy, is_temporal_high)))
 			return refuse_engine(tenancy, other,
 					     "high-priority programs are all inside the MPS server or all outside",

@@ -2,29 +2,14 @@
 /* Runs the search for GPCs and publishes its result; see gpc_layout.h. */
 #include "daemon/gpc_layout.h"
 
-#include "base/install_path.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/uuid.h"
-#include "daemon/command.h"
-#include "daemon/daemon.h"
+#include "daemon/gpu_trial.h"
 #include "nvidia/gpc_find.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SEARCH_LIMIT_MS 60000
-
-extern char **environ;
-
-/* A running child process. It may outlive the record of its GPU. */
-struct hb_gpc_search {
-	struct hb_gpu *gpu; /* NULL = the record was freed */
-	struct hb_command *command;
-};
 
 static void publish_state(struct hb_gpu *gpu, enum hb_gpc_state state)
 {
@@ -101,82 +86,19 @@ enum hb_gpc_state hb_gpc_layout_read(const char *output, const unsigned char *uu
 	return state;
 }
 
-static void publish_output(struct hb_gpu *gpu, const char *output)
+static void search_ended(struct hb_gpu *gpu, const char *output)
 {
 	publish_state(gpu, hb_gpc_layout_read(output, gpu->uuid, gpu->page->gpc_of));
 }
 
-static void search_ended(void *argument, const struct hb_command_result *result)
-{
-	struct hb_gpc_search *search = argument;
-	if (search->gpu) {
-		search->gpu->gpc_search = NULL;
-		publish_output(search->gpu, result->output);
-	}
-	free(search);
-}
-
-/* Returns the daemon's environment with this GPU as the only visible one. The list shares its entries with `environ`. */
-static char **make_environment(const struct hb_gpu *gpu, char *visible, size_t size)
-{
-	size_t n = 0, count = 0;
-	char uuid[HB_UUID_TEXT_SIZE];
-	while (environ[count])
-		count++;
-	char **list = calloc(count + 2, sizeof *list);
-	if (!list)
-		return NULL;
-	snprintf(visible, size, "CUDA_VISIBLE_DEVICES=%s", hb_uuid_format(gpu->uuid, uuid));
-	/* Simulated GPUs have no UUID that CUDA accepts: the child process takes the first one. */
-	if (!gpu->daemon->options.simulated)
-		list[n++] = visible;
-	for (size_t i = 0; i < count; i++)
-		if (!n || strncmp(environ[i], "CUDA_VISIBLE_DEVICES=", strlen("CUDA_VISIBLE_DEVICES=")) != 0)
-			list[n++] = environ[i];
-	return list;
-}
-
-static int start_search(struct hb_gpu *gpu)
-{
-	char program[PATH_MAX], visible[HB_UUID_TEXT_SIZE + 32];
-	bool simulated = gpu->daemon->options.simulated;
-	const char *const arguments[] = {program, "doctor", "--gpcs", simulated ? "--gpu" : NULL, "sim", NULL};
-	int result = hb_install_program("hb", program, sizeof program);
-	if (result < 0)
-		return result;
-	struct hb_gpc_search *search = calloc(1, sizeof *search);
-	char **environment = make_environment(gpu, visible, sizeof visible);
-	result = -ENOMEM;
-	if (search && environment)
-		result = hb_command_start(&gpu->daemon->loop, (char **)(uintptr_t)arguments, environment, NULL,
-					  SEARCH_LIMIT_MS, search_ended, search, &search->command);
-	free(environment);
-	if (result < 0) {
-		free(search);
-		return result;
-	}
-	search->gpu = gpu;
-	gpu->gpc_search = search;
-	return 0;
-}
-
 void hb_gpc_layout_find(struct hb_gpu *gpu)
 {
-	if (gpu->gpc_search_done)
+	if (gpu->gpc_search_done || gpu->trial)
 		return;
 	gpu->gpc_search_done = true;
-	int result = start_search(gpu);
+	int result = hb_gpu_trial_start(gpu, "--gpcs", search_ended);
 	if (result < 0) {
 		hb_log_warning("GPU %u: the search for GPCs cannot be started: %s", gpu->number, strerror(-result));
 		publish_state(gpu, HB_GPC_NO_TRIAL);
 	}
-}
-
-void hb_gpc_layout_cancel(struct hb_gpu *gpu)
-{
-	if (!gpu->gpc_search)
-		return;
-	gpu->gpc_search->gpu = NULL;
-	hb_command_kill(gpu->gpc_search->command);
-	gpu->gpc_search = NULL;
 }

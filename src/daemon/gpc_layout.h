@@ -12,10 +12,8 @@
 #include "daemon/gpu_record.h"
 #include "nvidia/gpc_states.h"
 
-/* Starts the child process, unless that was done before. */
+/* Starts the child process, unless that was done before. Does nothing while another trial runs. */
 void hb_gpc_layout_find(struct hb_gpu *gpu);
-/* Kills the child process if it still runs. Call it before the GPU's record is freed. */
-void hb_gpc_layout_cancel(struct hb_gpu *gpu);
 
 /*
  * Reads what the child process wrote about the GPU with this UUID. Fills gpc_of, which must be zero, if the result is

@@ -9,7 +9,6 @@
 #include "daemon/daemon.h"
 #include "daemon/engine_choice.h"
 #include "daemon/engine_runs.h"
-#include "daemon/gpc_layout.h"
 #include "daemon/gpu_boards.h"
 #include "daemon/gpu_core.h"
 #include "daemon/gpu_gates.h"
@@ -19,6 +18,7 @@
 #include "daemon/gpu_processes.h"
 #include "daemon/gpu_slices.h"
 #include "daemon/gpu_spatial.h"
+#include "daemon/gpu_trial.h"
 #include "daemon/page_memory.h"
 #include "daemon/previous_page.h"
 
@@ -298,7 +298,7 @@ void hb_gpu_free(struct hb_gpu *gpu)
 	if (!gpu)
 		return;
 	hb_core_free(gpu->core);
-	hb_gpc_layout_cancel(gpu);
+	hb_gpu_trial_cancel(gpu);
 	hb_gpu_free_boards(gpu);
 	hb_gpu_page_free(gpu->page, gpu->page_fd);
 	free(gpu->use);

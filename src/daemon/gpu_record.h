@@ -13,7 +13,7 @@
 #define HB_GPUS_MAX 64
 
 struct hb_doorbell_listener;
-struct hb_gpc_search;
+struct hb_gpu_trial;
 struct hb_gpu_measures;
 struct hb_gpu_use;
 struct hb_spatial_beacon;
@@ -91,11 +91,11 @@ struct hb_gpu {
 	uint32_t n_high, n_low;
 	struct hb_memory_lease leases[HB_TENANCIES_MAX]; /* by index of hb_daemon.tenancies */
 	struct hb_gpu_board boards[HB_PAGE_BOARDS];
-	uint32_t last_board;              /* number of the board that was listed last */
-	uint64_t samples;                 /* answers of the driver about processes so far */
-	bool memory_changed;              /* the leases have to be computed again before the next tick */
-	struct hb_gpc_search *gpc_search; /* the running search for GPCs (gpc_layout.c); NULL = none */
-	bool gpc_search_done;             /* the search was started, or could not be started */
+	uint32_t last_board;        /* number of the board that was listed last */
+	uint64_t samples;           /* answers of the driver about processes so far */
+	bool memory_changed;        /* the leases have to be computed again before the next tick */
+	struct hb_gpu_trial *trial; /* the running child process (gpu_trial.c); NULL = none */
+	bool gpc_search_done;       /* the search was started, or could not be started */
 	/* By index of hb_daemon.tenancies; NULL = not needed so far, or the thread could not be made. */
 	struct hb_doorbell_listener *doorbells[HB_TENANCIES_MAX];
 	/* By index of hb_daemon.tenancies; NULL = no process of the tenant needs one. */

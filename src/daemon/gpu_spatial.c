@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/gpc_layout.h"
+#include "daemon/mask_guard.h"
 
 void hb_gpu_configure_spatial(struct hb_gpu *gpu)
 {
@@ -12,7 +13,8 @@ void hb_gpu_configure_spatial(struct hb_gpu *gpu)
 	gpu->page->reserve_bytes = config->reserve_bytes;
 	gpu->page->window_us = (uint32_t)(config->window_ns / HB_NS_PER_US);
 	gpu->page->masks_whole = config->masks == HB_CONFIG_MASKS_GPCS;
-	if (config->masks == HB_CONFIG_MASKS_GPCS && gpu->engine == HB_ENGINE_SPATIAL)
+	hb_mask_guard_apply(gpu);
+	if (config->masks == HB_CONFIG_MASKS_GPCS && gpu->engine == HB_ENGINE_SPATIAL && !gpu->page->masks_refused)
 		hb_gpc_layout_find(gpu);
 }
 

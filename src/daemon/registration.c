@@ -83,10 +83,11 @@ static int stay_outside(struct hb_tenancy *tenancy, enum hb_engine requested, st
 	int result = hb_engine_admit(tenancy->daemon, tenancy, error);
 	/* A context outside the server would share the GPU in time with high priority, which was promised all of the time. */
 	if (result == -EBUSY && hb_tenancy_is_low(tenancy))
-		return hb_error_set(error, result,
-				    "%s, and high priority uses the spatial engine there, so no program may run outside "
-				    "the server; wait until high priority has ended, or start it with --engine temporal",
-				    why);
+		return hb_error_set(
+			error, result,
+			"%s, and high priority uses the spatial engine there, so no program may run outside "
+			"the server; wait until high priority has ended, or start it with --engine temporal",
+			why);
 	if (result == 0 && !tenancy->reduced[0])
 		snprintf(tenancy->reduced, sizeof tenancy->reduced, "%s: %.110s", how, why);
 	return result;

@@ -70,6 +70,8 @@ struct hb_provider {
 	int (*gpu_index)(const unsigned char uuid[16]);
 	/* Whether the driver lists all its GPUs, and none has this UUID. False also if it may be an instance of MIG. */
 	bool (*gpu_is_missing)(const unsigned char uuid[16]);
+	/* Returns the version of the driver, such as 580.159.04; "" if it is not known. */
+	void (*driver_version)(char *version, size_t size);
 	/* Returns the path of the libcuda.so.1 that the shim must load. -ENOENT: the shim finds it itself. */
 	int (*driver_library)(char *path, size_t size);
 	/*

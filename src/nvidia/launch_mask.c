@@ -22,7 +22,7 @@ enum { WORD_VALID = 0, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = HB_MASK_BI
 #define VALID_BIT UINT32_C(0x80000000)
 #define VERSION_4_0 0x40
 
-enum { SMS_MAX = 256, SMS_PER_TPC = 2, BLOCKS_PER_SM = 4, ATTEMPTS = 3, LAUNCHES_MOST = 100 };
+enum { SMS_MAX = 256, COUNT = SMS_MAX, MARKS, SMS_PER_TPC = 2, BLOCKS_PER_SM = 4, ATTEMPTS = 3, LAUNCHES_MOST = 100 };
 enum { ROOM_TPCS = HB_GPC_ROOM_SMS / SMS_PER_TPC };
 
 typedef void callback(void *user, int domain, int id, const void *parameters);
@@ -91,13 +91,15 @@ static enum hb_mask_state register_callback(const struct hb_mask_calls *cuda)
 
 /* --- the trial ------------------------------------------------------------------------ */
 
-/* The kernel marks its SM and stays for a while, so that every SM gets a block. */
+/* The kernel marks its SM, counts its blocks, and stays for a while, so that every SM gets a block. */
 static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			  ".visible .entry hb_mark(.param .u64 marks, .param .u64 ns)\n{\n"
-			  ".reg .u64 %at, %off, %now, %end;\n.reg .u32 %sm, %one;\n.reg .pred %more;\n"
+			  ".reg .u64 %at, %off, %now, %end;\n.reg .u32 %sm, %one, %thread;\n.reg .pred %more, %first;\n"
 			  "ld.param.u64 %at, [marks];\nld.param.u64 %end, [ns];\n"
+			  "mov.u32 %one, 1;\nmov.u32 %thread, %tid.x;\nsetp.eq.u32 %first, %thread, 0;\n"
+			  "@%first red.global.add.u32 [%at+1024], %one;\n"
 			  "mov.u32 %sm, %smid;\nmul.wide.u32 %off, %sm, 4;\nadd.u64 %at, %at, %off;\n"
-			  "mov.u32 %one, 1;\nst.global.u32 [%at], %one;\n"
+			  "st.global.u32 [%at], %one;\n"
 			  "mov.u64 %now, %globaltimer;\nadd.u64 %end, %end, %now;\n"
 			  "L: mov.u64 %now, %globaltimer;\nsetp.lt.u64 %more, %now, %end;\n@%more bra L;\nret;\n}\n";
 static const char simulated[] = "HBSIM1\nmarks hb_mark\n";
@@ -110,12 +112,13 @@ struct mask_trial {
 	CUstream stream;
 	int sms;
 	uint64_t stay_ns;
-	int calm; /* number of launches without a new SM after which no more SMs are expected */
-	bool failed;
+	int calm;          /* number of launches without a new SM after which no more SMs are expected */
+	bool failed, lost; /* a call failed; a launch had fewer blocks than it should */
 };
+_Static_assert(COUNT * sizeof(uint32_t) == 1024, "the kernel counts blocks behind the marks");
 
-/* Makes one launch with this mask and marks the SMs that it used. */
-static void mark_sms(struct mask_trial *trial, const struct mask_words *mask, uint32_t marks[SMS_MAX])
+/* Makes one launch with this mask. It marks the SMs that it uses, and adds its blocks to marks[COUNT]. */
+static void mark_sms(struct mask_trial *trial, const struct mask_words *mask, uint32_t marks[MARKS])
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
 	uint64_t address = trial->marks;
@@ -125,7 +128,7 @@ static void mark_sms(struct mask_trial *trial, const struct mask_words *mask, ui
 					       0, trial->stream, arguments, NULL);
 	thread_mask = NULL;
 	if (result == CUDA_SUCCESS)
-		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->marks, SMS_MAX * sizeof *marks, trial->stream);
+		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->marks, MARKS * sizeof *marks, trial->stream);
 	if (result == CUDA_SUCCESS)
 		result = cuda->cuStreamSynchronize(trial->stream);
 	trial->failed |= result != CUDA_SUCCESS;
@@ -137,13 +140,15 @@ static void mark_sms(struct mask_trial *trial, const struct mask_words *mask, ui
  */
 static int count_sms(struct mask_trial *trial, const struct mask_words *mask, int least)
 {
-	uint32_t marks[SMS_MAX];
+	uint32_t marks[MARKS], blocks = 0;
 	int n = 0, calm = 0;
 	trial->failed |= trial->cuda->cuMemsetD8Async(trial->marks, 0, sizeof marks, trial->stream) != CUDA_SUCCESS;
 	for (int i = 0; i < LAUNCHES_MOST && !trial->failed && n < trial->sms && (n < least || calm < trial->calm);
 	     i++) {
 		int before = n;
 		mark_sms(trial, mask, marks);
+		blocks += (uint32_t)(BLOCKS_PER_SM * trial->sms);
+		trial->lost |= !trial->failed && marks[COUNT] != blocks;
 		n = 0;
 		for (int sm = 0; !trial->failed && sm < SMS_MAX; sm++)
 			n += marks[sm] != 0;
@@ -190,6 +195,8 @@ static enum hb_mask_state judge_bits(struct mask_trial *trial)
 		return HB_MASK_NOT_CALLED;
 	if (atomic_load(&unknown_versions))
 		return HB_MASK_VERSION;
+	if (trial->lost)
+		return HB_MASK_LOST_BLOCKS;
 	if (n == 0)
 		return HB_MASK_NO_EFFECT;
 	if (n * SMS_PER_TPC != trial->sms)
@@ -199,6 +206,8 @@ static enum hb_mask_state judge_bits(struct mask_trial *trial)
 		bits_found[i] = (uint8_t)bits[i];
 	if (count_sms(trial, &masks[n / 2], n / 2 * SMS_PER_TPC) != n / 2 * SMS_PER_TPC)
 		return HB_MASK_UNCLEAR;
+	if (count_sms(trial, NULL, trial->sms) != trial->sms)
+		return trial->failed ? HB_MASK_CALL_FAILED : HB_MASK_STICKS;
 	atomic_store(&tpcs_all, (uint32_t)n);
 	atomic_store(&sms_all, (uint32_t)trial->sms);
 	return HB_MASK_WORKS;
@@ -221,7 +230,7 @@ static bool begin_trial(struct mask_trial *trial)
 		return false;
 	}
 	return cuda->cuModuleGetFunction(&trial->kernel, trial->module, "hb_mark") == CUDA_SUCCESS &&
-	       cuda->cuMemAlloc_v2(&trial->marks, SMS_MAX * sizeof(uint32_t)) == CUDA_SUCCESS &&
+	       cuda->cuMemAlloc_v2(&trial->marks, MARKS * sizeof(uint32_t)) == CUDA_SUCCESS &&
 	       cuda->cuStreamCreateWithPriority(&trial->stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
 }
 

@@ -3,6 +3,8 @@
 #ifndef HB_GPU_MASK_STATES_H
 #define HB_GPU_MASK_STATES_H
 
+#include <stdbool.h>
+
 enum hb_mask_state {
 #define HB_MASK_STATE(name, text) HB_MASK_##name,
 #include "nvidia/mask_states.def"
@@ -12,5 +14,8 @@ enum hb_mask_state {
 
 /* Returns the text for people; "?" for an unknown number. */
 const char *hb_mask_state_text(enum hb_mask_state state);
+
+/* Whether masks were tried with this version of the driver (mask_drivers.def). */
+bool hb_mask_driver_is_known(const char *version);
 
 #endif

@@ -131,6 +131,22 @@ static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 	return hb_nvml_use(hb_uuid_format(uuid, text), use);
 }
 
+/* "NVIDIA UNIX Open Kernel Module for x86_64  580.159  Release Build ...": the first number with a dot. */
+static const char *find_number(const char *version)
+{
+	while (*version && !(strchr(version, '.') && strtol(version, NULL, 10) > 99))
+		version++;
+	return version;
+}
+
+static void driver_version(char *version, size_t size)
+{
+	char line[128] = "";
+	read_value(PROC "/version", "NVRM version", line, sizeof line);
+	const char *number = find_number(line);
+	snprintf(version, size, "%.*s", (int)strspn(number, "0123456789."), number);
+}
+
 /* --- probes --------------------------------------------------------------------- */
 
 static void probe_module(struct hb_probe *probe)
@@ -145,10 +161,7 @@ static void probe_module(struct hb_probe *probe)
 		       "without a GPU use --gpu sim");
 		return;
 	}
-	/* "NVIDIA UNIX Open Kernel Module for x86_64  580.159  Release Build ...": the first number with a dot. */
-	const char *number = version;
-	while (*number && !(strchr(number, '.') && strtol(number, NULL, 10) > 99))
-		number++;
+	const char *number = find_number(version);
 	snprintf(probe->found, sizeof probe->found, "%.150s", version);
 	probe->works = strtol(number, NULL, 10) >= OLDEST_DRIVER;
 	if (!probe->works)
@@ -222,6 +235,7 @@ const struct hb_provider hb_provider_nvidia = {
 	.gpu_name = gpu_name,
 	.gpu_index = gpu_index,
 	.gpu_is_missing = gpu_is_missing,
+	.driver_version = driver_version,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
 	.gpu_event = gpu_event,

@@ -22,6 +22,15 @@ bool hb_shim_spatial_masks_are_judged(void)
 
 void hb_shim_spatial_find_masks(void)
 {
+	const struct hb_place *place = hb_place();
+	unsigned gpu = hb_tenant_gpu();
+	const struct hb_gpu_page *page = gpu < HB_PAGE_GPUS ? place->gpus[gpu] : NULL;
+	uint32_t refused = page ? atomic_load_explicit(&page->masks_refused, memory_order_relaxed) : 0;
+	if (refused) {
+		atomic_store_explicit(&place->process->mask_state, refused, memory_order_relaxed);
+		atomic_store(&judged, refused != HB_MASK_PENDING);
+		return;
+	}
 	static const struct hb_mask_calls *calls;
 	static struct hb_mask_calls found;
 	if (!calls) {
@@ -30,9 +39,9 @@ void hb_shim_spatial_find_masks(void)
 #undef X
 		calls = &found;
 	}
-	atomic_store(&masks_gpu, hb_tenant_gpu());
+	atomic_store(&masks_gpu, gpu);
 	enum hb_mask_state state = hb_mask_probe(calls);
-	atomic_store_explicit(&hb_place()->process->mask_state, (uint32_t)state, memory_order_relaxed);
+	atomic_store_explicit(&place->process->mask_state, (uint32_t)state, memory_order_relaxed);
 	atomic_store(&judged, state != HB_MASK_UNCLEAR && state != HB_MASK_CALL_FAILED);
 }
 

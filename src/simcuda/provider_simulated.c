@@ -28,6 +28,13 @@ static int mps_control(char *path, size_t size, const char **why)
 	return -ENOENT;
 }
 
+/* The simulated driver behaves like this one. HB_SIM_DRIVER: another version. */
+static void driver_version(char *version, size_t size)
+{
+	const char *chosen = getenv("HB_SIM_DRIVER");
+	snprintf(version, size, "%s", chosen ? chosen : "580.159.04");
+}
+
 static int driver_library(char *path, size_t size)
 {
 	static const char name[] = "/libcuda.so.1";
@@ -245,6 +252,7 @@ const struct hb_provider hb_provider_simulated = {
 	.gpu_name = gpu_name,
 	.gpu_index = gpu_index,
 	.gpu_is_missing = gpu_is_missing,
+	.driver_version = driver_version,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
 	.gpu_event = gpu_event,

@@ -5,7 +5,8 @@
  * descriptor in the Hopper layout; its TPC mask limits the launch's SMs.
  * HB_SIM_MASKS selects drivers on which masks do not work: none (no table),
  * version (another descriptor), silent (no callback), ignored (masks without
- * effect); or a GPU that other programs use: busy (each trial misses a quarter of
+ * effect), crash (the driver crashes at a masked launch), loses (a masked launch
+ * loses a block), sticks (a mask stays in force for later launches); or a GPU that other programs use: busy (each trial misses a quarter of
  * its SMs), taken (the first TAKEN trials miss one SM).
  */
 #include "simcuda/sim_driver.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 96, WORD_VERSION = 18, WORD_MASK = 76, TAKEN = 350 };
+enum { WORDS = 96, WORD_VERSION = 18, WORD_MASK = 76, TAKEN = 350, BLOCKS_COUNTED = 256 };
 enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1 };
 
 typedef void callback(void *user, int domain, int id, const void *parameters);
@@ -74,6 +75,13 @@ void sim_mask_launch(struct sim_work *work, uint32_t mask[SIM_MASK_WORDS])
 		uint32_t *descriptor;
 	} parameters = {.bytes = sizeof parameters, .descriptor = descriptor};
 	called(atomic_load(&subscriber_user), DOMAIN_LAUNCH, ID_BEFORE_UPLOAD, &parameters);
+	static uint32_t stuck[WORDS];
+	if (descriptor[0] >> 31 && is_mask_variant("crash"))
+		abort();
+	if (descriptor[0] >> 31 && is_mask_variant("sticks"))
+		memcpy(stuck, descriptor, sizeof stuck);
+	else if (stuck[0])
+		memcpy(descriptor, stuck, sizeof stuck);
 	if (!(descriptor[0] >> 31) || is_mask_variant("ignored"))
 		return;
 	bool whole;
@@ -102,4 +110,6 @@ void sim_mask_mark(const struct hb_sim_launch *launch)
 	for (unsigned sm = 0; sm < launch->sms; sm++)
 		if (!is_missed(sm, trial))
 			marks[sm] = 1;
+	bool loses = launch->sms < (unsigned)sim.info.spec.sm_count && is_mask_variant("loses");
+	marks[BLOCKS_COUNTED] += launch->grid[0] - loses;
 }

@@ -20,6 +20,10 @@ def refused(program):
     return program.stderr()
 
 
+def logs_of(stack):
+    return "".join(text for _, text in stack.logs())
+
+
 class Spatial(unittest.TestCase):
     def mechanisms(self, stack, priority):
         return {one["mechanism"]: one for one in by_priority(stack)[priority]["gpus"][0]["mechanisms"]}
@@ -165,6 +169,28 @@ class Spatial(unittest.TestCase):
             high.go()
             high.go()
             high.output()
+
+    def test_a_driver_that_is_new_is_tried_in_a_process_of_its_own_first(self):
+        with Stack(scale=2, HB_LOG="info", HB_SIM_DRIVER="599.1") as stack:
+            self.masks_beside_a_service(stack, lambda why, counts: "each launch can be kept off some SMs" in why
+                                        and counts["masked"] > 0)
+            self.assertIn("masks work with this driver, which is new to Hummingbird", logs_of(stack))
+
+    def test_a_new_driver_on_which_masks_crash_harms_no_program(self):
+        with Stack(scale=2, HB_SIM_DRIVER="599.1", HB_SIM_MASKS="crash") as stack:
+            self.masks_beside_a_service(stack, lambda why, counts: "crashed or hung" in why)
+            wait_until("all have ended", lambda: not stack.tenants())
+            said = refused(stack.start("high", "work", 1, options=SPATIAL))
+            self.assertIn("driver 599.1 is new to Hummingbird, and its trial of SM masks failed", said)
+            self.assertIn("`trusted_driver: 599.1` in hummingbird.yaml allows them", said)
+            stack.start("high", "work", 1).output()  # other engines are not affected
+
+    def test_the_configuration_can_trust_a_new_driver(self):
+        with Stack(scale=2, config="trusted_driver: 599.1\n", HB_LOG="info", HB_SIM_DRIVER="599.1", HB_SIM_MASKS="silent") as stack:
+            self.masks_beside_a_service(stack, lambda why, counts: "did not call the callback" in why)
+            wait_until("all have ended", lambda: not stack.tenants())
+            stack.start("high", "work", 1, options=SPATIAL).output()
+            self.assertNotIn("a process of its own", logs_of(stack))
 
     def test_a_driver_without_masks_is_told(self):
         with Stack(HB_SIM_MASKS="none") as stack:

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: the answer of the child process that searches for GPCs. The daemon
- * takes groups only if the state says that they are known; every bit then belongs
- * to one of them.
+ * Fuzz target: the answers of the child processes that search for GPCs and try
+ * masks. The daemon takes groups only if the state says that they are known; every
+ * bit then belongs to one of them. Masks work only if the answer says so.
  */
 #include "base/uuid.h"
 #include "daemon/gpc_layout.h"
+#include "daemon/mask_guard.h"
 #include "fuzz.h"
 #include "nvidia/gpc_find.h"
 
@@ -22,6 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		highest = gpc_of[bit] > highest ? gpc_of[bit] : highest;
 	}
 	FUZZ_REQUIRE(state != HB_GPC_KNOWN || strstr(text, "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"));
+	enum hb_mask_state masks = hb_mask_guard_read(text);
+	FUZZ_REQUIRE(masks > HB_MASK_UNTRIED && masks < HB_N_MASK_STATES);
+	FUZZ_REQUIRE(masks != HB_MASK_WORKS || strstr(text, "state"));
 	free(text);
 	return 0;
 }

@@ -494,6 +494,7 @@ static void masks_are_off_if_they_do_not_work(void **state)
 		{"HB_SIM_MASKS", "version", HB_MASK_VERSION},
 		{"HB_SIM_MASKS", "silent", HB_MASK_NOT_CALLED},
 		{"HB_SIM_MASKS", "ignored", HB_MASK_NO_EFFECT},
+		{"HB_SIM_MASKS", "loses", HB_MASK_LOST_BLOCKS},
 		{"CUDA_INJECTION64_PATH", "/nonexistent/profiler.so", HB_MASK_PROFILER},
 		{"HB_MASKS", "0", HB_MASK_SWITCHED_OFF},
 	};
