@@ -79,10 +79,12 @@ class Stopped(unittest.TestCase):
     def use_everything(self, stack):
         """Reaches every fault point of the daemon, if it does not stop before. Commands of hb may fail; programs may not."""
         left = stack.start("high", "--wait", "work", 2, options=("--or-alone",))
+        left.expect("joined")  # so it is tenant 1, or the daemon has stopped
         low = stack.start("low", "train", TRAINING_US, 100, options=("--or-alone",))
-        stack.spawn([HB, "status", "--gpu", "sim"])
-        left.expect("joined")  # so tenant 1 is there, or the daemon has stopped
-        stack.spawn([HB, "set", "--gpu", "sim", "1", "--slo", "20ms"])
+        commands = [stack.spawn([HB, "status", "--gpu", "sim"]), stack.spawn([HB, "set", "--gpu", "sim", "1", "--slo", "20ms"])]
+        # Tenant 1 must not end before its setting arrives.
+        wait_until("the commands have ended, or the daemon has stopped", lambda: is_stopped(stack.daemon.pid) or
+                   all(command.process.poll() is not None for command in commands))
         left.go()
         left.expect("done")
         left.go()
