@@ -158,7 +158,32 @@ def http_request():
     yield "controls", b"GET /\0\x7f HTTP/1.1\r\n\r\n"
 
 
-TARGETS = [access, content_coding, gpc_layout, grpc, http_request, image_size, loader_cache, pages, worker_ring]
+def privileged():
+    def record(kind, pid=0, client=0, signal=0, uid=0, tenant=0, start=0, token=bytes(16), magic=0x52504248):
+        return struct.pack("=IIQiiIIIIQ16s", magic, kind, 1, pid, client, signal, uid, tenant, 0, start, token)
+    fact, program, token = b"\0", b"\1", bytes(range(1, 17))
+    yield "image", fact + record(1, pid=4711)
+    yield "began-with", fact + record(2, pid=4711, token=token)
+    yield "signal-kills", fact + record(3, pid=4711, signal=15)
+    yield "is-server", fact + record(4, pid=4711)
+    yield "server-page", fact + record(5, pid=4711, start=99)
+    yield "remove-socket", fact + record(6)
+    yield "start-control", program + record(7, uid=1000)
+    yield "list-servers", program + record(8)
+    yield "start-server", program + record(9, uid=1000)
+    yield "terminate", program + record(10, pid=4711, client=4712)
+    yield "quit", program + record(11)
+    yield "end-processes", program + record(12, uid=1000, tenant=3, token=token)
+    yield "wrong-channel", fact + record(12, uid=1000, tenant=3, token=token)
+    yield "no-token", program + record(12, uid=1000, tenant=3)
+    yield "negative-pid", program + record(10, pid=-1, client=4712)
+    yield "unused-field", program + record(11, pid=4711)
+    yield "magic", program + record(11, magic=0)
+    yield "short", program + record(11)[:-1]
+    yield "long", program + record(11) + b"\0"
+
+
+TARGETS = [access, content_coding, gpc_layout, grpc, http_request, image_size, loader_cache, pages, privileged, worker_ring]
 
 
 def main():
