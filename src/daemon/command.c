@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ struct hb_command {
 	uv_timer_t timer;
 	uv_write_t write;
 	struct hb_command_result result;
+	char input[80];
 	size_t n_output;
 	bool exited, finished;
 	int open; /* handles not closed yet */
@@ -148,6 +150,7 @@ int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, cons
 	}
 	command->done = done;
 	command->argument = argument;
+	snprintf(command->input, sizeof command->input, "%s", input ? input : "");
 	init_handles(command, loop);
 	int result = spawn_process(command, loop, arguments, environment, ends);
 	if (result < 0) {
@@ -160,7 +163,7 @@ int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, cons
 	}
 	uv_timer_start(&command->timer, handle_timeout, timeout_ms, 0);
 	uv_read_start((uv_stream_t *)&command->out, give_buffer, handle_output);
-	uv_buf_t text = uv_buf_init((char *)(uintptr_t)input, input ? (unsigned)strlen(input) : 0);
+	uv_buf_t text = uv_buf_init(command->input, (unsigned)strlen(command->input));
 	if (!input || uv_write(&command->write, (uv_stream_t *)&command->in, &text, 1, handle_written) < 0)
 		close_handle((uv_handle_t *)&command->in);
 	*started = command;

@@ -2,7 +2,7 @@
 /*
  * Runs a short program in the event loop: writes its input, collects the
  * beginning of its output, and calls back when it has ended or was killed at its
- * time limit. Used by mps_server.c and gpu_trial.c.
+ * time limit. Used by privileged_work.c and gpu_trial.c.
  */
 #ifndef HB_DAEMON_COMMAND_H
 #define HB_DAEMON_COMMAND_H
@@ -21,9 +21,9 @@ struct hb_command_result {
 typedef void hb_command_done(void *argument, const struct hb_command_result *result);
 
 /*
- * `arguments` and `environment` end with NULL and are copied by the start;
- * `input` must stay valid until `done`. 0, or negative errno when it could not
- * be started (`done` is not called then).
+ * `arguments` and `environment` end with NULL. All is copied by the start, of
+ * `input` the first 79 bytes. 0, or negative errno when it could not be started
+ * (`done` is not called then).
  */
 int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
 		   hb_command_done *done, void *argument);

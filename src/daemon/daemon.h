@@ -26,9 +26,11 @@ struct hb_fd_closer;
 struct hb_gpu_events;
 struct hb_gpu_processes;
 struct hb_heartbeat;
+struct hb_helper;
 struct hb_metrics;
 struct hb_mps;
 struct hb_mps_faults;
+struct hb_privileged;
 struct hb_recorder;
 struct hb_server;
 struct hb_socket_lock;
@@ -44,7 +46,8 @@ struct hb_daemon_options {
 	bool system_mode;
 	bool simulated; /* --gpu sim: tenants use simulated GPUs */
 	bool has_log;   /* standard error is hbd.log, which is emptied once this daemon owns the socket */
-	int ready_fd;   /* receives one NUL byte once the socket is served, then is closed; -1 = none */
+	const struct hb_helper *helper; /* has the rights that this process gives up (helper.h); NULL = it keeps them */
+	int ready_fd;                   /* receives one NUL byte once the socket is served, then is closed; -1 = none */
 };
 
 struct hb_daemon {
@@ -73,6 +76,8 @@ struct hb_daemon {
 	struct hb_fd_closer *closer; /* of everything that came from clients */
 	enum hb_mask_state
 		mask_trial; /* the result of the trial with an unknown driver (mask_guard.c); UNTRIED = none yet */
+	struct hb_privileged *privileged;
+	uid_t owner; /* who started the daemon; its process may have another user by now */
 	struct hb_mps *mps;
 	struct hb_supervision *supervision;
 	struct hb_mps_faults *faults;

@@ -13,11 +13,14 @@
 #include "daemon/gpu_processes.h"
 #include "daemon/gpu_spatial.h"
 #include "daemon/heartbeat.h"
+#include "daemon/helper.h"
 #include "daemon/log_writer.h"
 #include "daemon/metrics.h"
 #include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
 #include "daemon/mps_takeover.h"
+#include "daemon/privileged.h"
+#include "daemon/privileges.h"
 #include "daemon/recorder.h"
 #include "daemon/request_rings.h"
 #include "daemon/service_notify.h"
@@ -27,6 +30,7 @@
 #include "daemon/tenancy.h"
 #include "daemon/user_names.h"
 #include "daemon/user_places.h"
+#include "gpu/provider.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -245,6 +249,7 @@ static void stop_now(struct hb_daemon *daemon)
 	hb_gpu_events_free(daemon->gpu_events);
 	hb_request_list_free(&daemon->requests);
 	hb_mps_free(daemon->mps);
+	hb_privileged_free(daemon->privileged);
 	hb_fd_closer_free(daemon->closer);
 	hb_user_names_free(daemon->names);
 	uv_handle_t *handles[] = {(uv_handle_t *)&daemon->tick,      (uv_handle_t *)&daemon->wake,
@@ -338,12 +343,26 @@ static void report_ready(struct hb_daemon_options *options)
 	options->ready_fd = -1;
 }
 
+/* From here on the helper process has the rights of root. */
+static int give_up_rights(const struct hb_daemon *daemon, struct hb_error *error)
+{
+	if (!daemon->options.helper)
+		return 0;
+	int result = hb_privileges_drop();
+	if (result < 0)
+		return hb_error_set(error, result, "cannot continue as user " HB_DAEMON_USER ": %s", strerror(-result));
+	hb_log_info("continuing as user " HB_DAEMON_USER "; the helper process %d keeps the rights of root",
+		    (int)daemon->options.helper->pid);
+	return 0;
+}
+
 static int start_daemon(struct hb_daemon *daemon, struct hb_error *error)
 {
 	static const struct hb_mps_events mps_events = {handle_mps_change, hb_mps_take_over};
 	int64_t now_ns = hb_clock_now_ns();
 	daemon->on_wake = handle_wake;
 	daemon->started_ns = daemon->idle_since_ns = now_ns;
+	daemon->owner = geteuid();
 	uv_timer_init(&daemon->loop, &daemon->tick);
 	uv_timer_init(&daemon->loop, &daemon->wake);
 	uv_timer_init(&daemon->loop, &daemon->end_limit);
@@ -356,7 +375,10 @@ static int start_daemon(struct hb_daemon *daemon, struct hb_error *error)
 	start_signal(daemon, &daemon->terminate, handle_stop_signal, SIGTERM);
 	start_signal(daemon, &daemon->interrupt, handle_stop_signal, SIGINT);
 	start_signal(daemon, &daemon->reload, handle_reload_signal, SIGHUP);
-	int result = hb_gpu_processes_new(daemon, handle_gpu_processes, &daemon->processes);
+	int result = hb_privileged_new(&daemon->loop, &daemon->options, &daemon->privileged);
+	if (result < 0)
+		return hb_error_set(error, result, "cannot listen to the helper process: %s", strerror(-result));
+	result = hb_gpu_processes_new(daemon, handle_gpu_processes, &daemon->processes);
 	if (result < 0)
 		return hb_error_set(error, result, "out of memory");
 	result = hb_supervision_new(daemon, &daemon->supervision);
@@ -388,6 +410,10 @@ static int start_daemon(struct hb_daemon *daemon, struct hb_error *error)
 	if (result < 0)
 		return result;
 	hb_metrics_new(daemon);
+	hb_provider_of(daemon->options.simulated)->open_logs();
+	result = give_up_rights(daemon, error);
+	if (result < 0)
+		return result;
 	hb_mps_find_old_server(daemon->mps);
 	uv_timer_start(&daemon->tick, handle_tick, HB_TICK_MS, HB_TICK_MS);
 	report_ready(&daemon->options);

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "daemon/daemon_loop.h"
 #include "daemon/end_processes.h"
+#include "daemon/helper.h"
 #include "daemon/log_writer.h"
+#include "daemon/privileges.h"
 #include "daemon/service_notify.h"
 #include "daemon/user_places.h"
 
@@ -268,8 +270,29 @@ static void load_user_names(void)
 	getpwuid_r(0, &entry, buffer, sizeof buffer, &found);
 }
 
+/*
+ * Starts the helper process that keeps the rights of root. This process gives them up in hb_daemon_run(). Returns false if
+ * the daemon keeps its rights.
+ */
+static bool start_helper(const struct hb_daemon_options *options, struct hb_helper *helper)
+{
+	const char *why;
+	if (!options->system_mode)
+		return false;
+	if (hb_privileges_check(&why) < 0) {
+		hb_log_warning("the daemon keeps the rights of the user that started it: %s", why);
+		return false;
+	}
+	int result = hb_helper_start(options, helper);
+	if (result < 0)
+		hb_log_warning("the daemon keeps the rights of root: its helper process cannot be started: %s",
+			       strerror(-result));
+	return result == 0;
+}
+
 int main(int argc, char **argv)
 {
+	struct hb_helper helper;
 	struct command_line line = {.options = {.socket = ""}};
 	struct hb_error error = {""};
 	hb_log_name_set("hbd");
@@ -307,6 +330,12 @@ int main(int argc, char **argv)
 	load_user_names();
 	if (options->ready_fd >= 0)
 		log_to_file(options);
+	if (start_helper(options, &helper)) {
+		options->helper = &helper;
+		status = hb_privileges_limit();
+		if (status < 0)
+			return fail_with(1, strerror(-status));
+	}
 	int started = hb_log_writer_start();
 	if (started < 0)
 		hb_log_warning("the log has no thread of its own: %s", strerror(-started));

@@ -65,7 +65,7 @@ static void add_shim(char **list, size_t *n, const struct hb_provider *provider)
 		add_variable(list, n, "HB_REAL_LIBCUDA", driver);
 }
 
-char **hb_mps_place_environment(const struct hb_mps_place *place, const unsigned char token[HB_TOKEN_BYTES])
+char **hb_mps_place_environment(const struct hb_mps_place *place)
 {
 	size_t n = 0, count = 0;
 	char digits[2 * HB_TOKEN_BYTES + 1];
@@ -76,7 +76,7 @@ char **hb_mps_place_environment(const struct hb_mps_place *place, const unsigned
 		list[n] = strdup(environ[n]);
 	if (!list)
 		return NULL;
-	hb_token_format(token, digits);
+	hb_token_format(place->token, digits);
 	add_variable(list, &n, "CUDA_MPS_PIPE_DIRECTORY", place->pipe_dir);
 	add_variable(list, &n, "CUDA_MPS_LOG_DIRECTORY", place->log_dir);
 	add_variable(list, &n, "HB_SOCKET", place->socket);
@@ -191,20 +191,24 @@ static void name_token_file(const struct hb_mps_place *place, char path[HB_PATH_
 	snprintf(path, HB_PATH_MAX + 32, "%s.token", place->pipe_dir);
 }
 
-bool hb_mps_place_read_token(const struct hb_mps_place *place, unsigned char token[HB_TOKEN_BYTES])
+bool hb_mps_place_read_token(struct hb_mps_place *place)
 {
 	char path[HB_PATH_MAX + 32];
 	name_token_file(place, path);
-	return read_token_file(path, token);
+	if (!place->has_token)
+		place->has_token = read_token_file(path, place->token);
+	return place->has_token;
 }
 
-int hb_mps_place_make_token(const struct hb_mps_place *place, unsigned char token[HB_TOKEN_BYTES])
+int hb_mps_place_make_token(struct hb_mps_place *place)
 {
 	char path[HB_PATH_MAX + 32];
-	if (hb_mps_place_read_token(place, token))
+	if (hb_mps_place_read_token(place))
 		return 0;
-	if (getrandom(token, HB_TOKEN_BYTES, 0) != HB_TOKEN_BYTES)
+	if (getrandom(place->token, HB_TOKEN_BYTES, 0) != HB_TOKEN_BYTES)
 		return -EIO;
 	name_token_file(place, path);
-	return write_token_file(path, token);
+	int result = write_token_file(path, place->token);
+	place->has_token = result == 0;
+	return result;
 }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Says of a process whether it is the MPS server, and takes the server's page from its open files. Reads /proc only, and
- * needs the right to read other users' processes if the server belongs to another user.
+ * Says of a process whether it is the MPS server. Reads /proc only, and needs the right to read other users' processes if the server belongs to another user.
  */
 #ifndef HB_DAEMON_MPS_PROCESS_H
 #define HB_DAEMON_MPS_PROCESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 /*
@@ -18,7 +16,5 @@
 bool hb_mps_is_server(bool simulated, pid_t pid);
 /* Writes the program's name, which the server's shim would report as its command. Returns its length. */
 size_t hb_mps_read_program(pid_t pid, char name[256]);
-/* Opens the tenant page that the process has mapped, and on which it has a slot. Returns a descriptor or negative errno. */
-int hb_mps_open_page(pid_t pid, uint64_t start_ticks);
 
 #endif

@@ -6,6 +6,7 @@
 #include "daemon/command.h"
 #include "daemon/daemon.h"
 #include "daemon/mps_place.h"
+#include "daemon/privileged.h"
 #include "daemon/tenancy.h"
 #include "gpu/provider.h"
 
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STEP_LIMIT_MS 10000
 #define ASK_EVERY_MS 100
 #define ASKS_MAX 100 /* the server has ten seconds to start */
 
@@ -28,11 +28,8 @@ struct hb_mps {
 	bool left_behind; /* an earlier daemon's control program may still run */
 	bool again;       /* hb_mps_start() was called while the server was stopping */
 	char why[200];
-	char program[PATH_MAX];
-	struct hb_mps_place place;
-	unsigned char token[HB_TOKEN_BYTES];
+	struct hb_mps_place *place;
 	unsigned asks;
-	char input[64];
 	pid_t server; /* 0 = not known */
 	uid_t uid;    /* the user whose programs the server serves; MPS serves one user at a time */
 	uv_timer_t timer;
@@ -57,17 +54,11 @@ static void set_state(struct hb_mps *mps, enum hb_mps_state state, const char *w
 
 /* --- steps --------------------------------------------------------------------------- */
 
-static int run_step(struct hb_mps *mps, const char *option, const char *input, hb_command_done *done)
+static int run_step(struct hb_mps *mps, enum hb_privileged_kind kind, hb_command_done *done)
 {
-	char *arguments[] = {mps->program, (char *)(uintptr_t)option, NULL};
-	char **environment = hb_mps_place_environment(&mps->place, mps->token);
-	if (!environment)
-		return -ENOMEM;
-	if (input)
-		snprintf(mps->input, sizeof mps->input, "%s", input);
-	int result = hb_command_run(&mps->daemon->loop, arguments, environment, input ? mps->input : NULL,
-				    STEP_LIMIT_MS, done, mps);
-	hb_mps_environment_free(environment);
+	bool has_user = kind == HB_PRIVILEGED_START_CONTROL || kind == HB_PRIVILEGED_START_SERVER;
+	const struct hb_privileged_request request = {.kind = kind, .uid = has_user ? mps->uid : 0};
+	int result = hb_privileged_run(mps->daemon->privileged, &request, done, mps);
 	mps->steps += result == 0;
 	return result;
 }
@@ -90,41 +81,36 @@ static bool count_step(struct hb_mps *mps)
 
 /* --- commands of other parts --- */
 
-struct mps_call {
+struct mps_termination {
 	struct hb_mps *mps;
-	char input[64];
+	pid_t client;
 	void (*done)(void *argument);
 	void *argument;
 };
 
-static void call_ended(void *argument, const struct hb_command_result *result)
+static void client_terminated(void *argument, const struct hb_command_result *result)
 {
-	struct mps_call *call = argument;
+	struct mps_termination *termination = argument;
 	if (result->status != 0 || result->output[0])
-		hb_log_info("MPS control program: %.*s: %.200s", (int)strcspn(call->input, "\n"), call->input,
+		hb_log_info("MPS control program: terminate_client %d: %.200s", (int)termination->client,
 			    result->output[0] ? result->output : "failed");
-	call->done(call->argument);
-	count_step(call->mps);
-	free(call);
+	termination->done(termination->argument);
+	count_step(termination->mps);
+	free(termination);
 }
 
-int hb_mps_call(struct hb_mps *mps, const char *command, uint64_t limit_ms, void (*done)(void *argument),
-		void *argument)
+int hb_mps_terminate(struct hb_mps *mps, pid_t client, void (*done)(void *argument), void *argument)
 {
-	char *arguments[] = {mps->program, NULL};
-	struct mps_call *call = calloc(1, sizeof *call);
-	char **environment = hb_mps_place_environment(&mps->place, mps->token);
-	int result = call && environment ? 0 : -ENOMEM;
-	if (result == 0) {
-		*call = (struct mps_call){.mps = mps, .done = done, .argument = argument};
-		snprintf(call->input, sizeof call->input, "%s", command);
-		result = hb_command_run(&mps->daemon->loop, arguments, environment, call->input, limit_ms, call_ended,
-					call);
-	}
-	hb_mps_environment_free(environment);
+	const struct hb_privileged_request request = {
+		.kind = HB_PRIVILEGED_TERMINATE_CLIENT, .pid = mps->server, .client = client};
+	struct mps_termination *termination = calloc(1, sizeof *termination);
+	if (!termination)
+		return -ENOMEM;
+	*termination = (struct mps_termination){.mps = mps, .client = client, .done = done, .argument = argument};
+	int result = hb_privileged_run(mps->daemon->privileged, &request, client_terminated, termination);
 	mps->steps += result == 0;
 	if (result < 0)
-		free(call);
+		free(termination);
 	return result;
 }
 
@@ -165,7 +151,7 @@ static void read_server_list(void *argument, const struct hb_command_result *res
 static void ask_now(uv_timer_t *timer)
 {
 	struct hb_mps *mps = timer->data;
-	int result = run_step(mps, NULL, "get_server_list\n", read_server_list);
+	int result = run_step(mps, HB_PRIVILEGED_LIST_SERVERS, read_server_list);
 	if (result < 0)
 		fail_step(mps, "get_server_list", result);
 }
@@ -186,9 +172,7 @@ static void server_started(void *argument, const struct hb_command_result *resul
 
 static void start_server(struct hb_mps *mps)
 {
-	char command[48];
-	snprintf(command, sizeof command, "start_server -uid %u\n", (unsigned)mps->uid);
-	int result = run_step(mps, NULL, command, server_started);
+	int result = run_step(mps, HB_PRIVILEGED_START_SERVER, server_started);
 	if (result < 0)
 		fail_step(mps, "start_server", result);
 }
@@ -233,7 +217,7 @@ static void read_old_server(void *argument, const struct hb_command_result *resu
 void hb_mps_find_old_server(struct hb_mps *mps)
 {
 	if (mps->left_behind && mps->state == HB_MPS_IDLE &&
-	    run_step(mps, NULL, "get_server_list\n", read_old_server) < 0)
+	    run_step(mps, HB_PRIVILEGED_LIST_SERVERS, read_old_server) < 0)
 		hb_log_info("cannot ask the MPS control program whether an earlier daemon's server still runs");
 }
 
@@ -242,8 +226,14 @@ void hb_mps_find_old_server(struct hb_mps *mps)
 /* The user of the running server; it may have been started by an earlier daemon. */
 static uid_t server_user(const struct hb_mps *mps)
 {
-	const struct hb_tenancy *server = hb_tenancy_find(mps->daemon, mps->token);
+	const struct hb_tenancy *server = hb_tenancy_find(mps->daemon, mps->place->token);
 	return server ? server->peer.uid : mps->uid;
+}
+
+static bool has_program(const struct hb_mps *mps, const char **why)
+{
+	char program[PATH_MAX];
+	return hb_provider_of(mps->place->simulated)->mps_control(program, sizeof program, why) == 0;
 }
 
 void hb_mps_start(struct hb_mps *mps, uid_t uid)
@@ -258,17 +248,15 @@ void hb_mps_start(struct hb_mps *mps, uid_t uid)
 	}
 	if (mps->state != HB_MPS_IDLE && mps->state != HB_MPS_FAILED)
 		return;
-	if (hb_provider_of(mps->daemon->options.simulated)->mps_control(mps->program, sizeof mps->program, &why) < 0) {
+	if (!has_program(mps, &why)) {
 		set_state(mps, HB_MPS_OFF, why);
 		return;
 	}
 	mps->uid = uid;
-	int result = hb_mps_place_prepare(&mps->place, uid);
 	set_state(mps, HB_MPS_STARTING, "");
-	if (result == 0)
-		result = run_step(mps, "-d", NULL, control_started);
+	int result = run_step(mps, HB_PRIVILEGED_START_CONTROL, control_started);
 	if (result < 0)
-		fail_step(mps, mps->place.pipe_dir, result);
+		fail_step(mps, mps->place->pipe_dir, result);
 }
 
 bool hb_mps_starts_for_other(const struct hb_mps *mps, uid_t uid)
@@ -300,7 +288,7 @@ void hb_mps_stop(struct hb_mps *mps)
 		return;
 	mps->left_behind = false;
 	set_state(mps, HB_MPS_STOPPING, "");
-	if (run_step(mps, NULL, "quit\n", server_stopped) < 0)
+	if (run_step(mps, HB_PRIVILEGED_QUIT, server_stopped) < 0)
 		set_state(mps, HB_MPS_FAILED, "cannot run the control program to stop it");
 }
 
@@ -336,7 +324,7 @@ const char *hb_mps_why(const struct hb_mps *mps)
 
 const char *hb_mps_pipe_dir(const struct hb_mps *mps)
 {
-	return mps->place.pipe_dir;
+	return mps->place->pipe_dir;
 }
 
 pid_t hb_mps_server_pid(const struct hb_mps *mps)
@@ -346,7 +334,7 @@ pid_t hb_mps_server_pid(const struct hb_mps *mps)
 
 const unsigned char *hb_mps_token(const struct hb_mps *mps)
 {
-	return mps->token;
+	return mps->place->token;
 }
 
 int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, struct hb_mps **mps)
@@ -356,8 +344,8 @@ int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, str
 		return -ENOMEM;
 	made->daemon = daemon;
 	made->events = *events;
-	hb_mps_place_init(&made->place, &daemon->options);
-	int result = hb_mps_place_make_token(&made->place, made->token);
+	made->place = hb_privileged_place(daemon->privileged);
+	int result = hb_mps_place_make_token(made->place);
 	if (result < 0) {
 		free(made);
 		return result;
@@ -368,10 +356,10 @@ int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, str
 	bool wanted = daemon->config.mps && daemon->config.engine != HB_CONFIG_ENGINE_TURNS;
 	if (!wanted)
 		snprintf(made->why, sizeof made->why, "switched off in the configuration");
-	else if (hb_provider_of(daemon->options.simulated)->mps_control(made->program, sizeof made->program, &why) < 0)
+	else if (!has_program(made, &why))
 		snprintf(made->why, sizeof made->why, "%s", why);
-	char control[sizeof made->place.pipe_dir + 16];
-	snprintf(control, sizeof control, "%s/control", made->place.pipe_dir);
+	char control[sizeof made->place->pipe_dir + 16];
+	snprintf(control, sizeof control, "%s/control", made->place->pipe_dir);
 	made->left_behind = access(control, F_OK) == 0;
 	made->state = made->why[0] ? HB_MPS_OFF : HB_MPS_IDLE;
 	*mps = made;

@@ -2,8 +2,8 @@
 /* See mps_takeover.h. */
 #include "daemon/mps_takeover.h"
 
-#include "daemon/mps_process.h"
 #include "daemon/mps_server.h"
+#include "daemon/privileged.h"
 #include "daemon/process.h"
 #include "daemon/tenancy.h"
 #include "daemon/user_names.h"
@@ -13,24 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool has_our_token(const struct hb_daemon *daemon, pid_t pid)
-{
-	char variable[sizeof "HB_TENANT=" + 2 * HB_TOKEN_BYTES] = "HB_TENANT=";
-	hb_token_format(hb_mps_token(daemon->mps), variable + strlen(variable));
-	return hb_process_began_with(pid, variable);
-}
-
 /* Registers the server with the request that its shim would send. The GPUs are on its page. */
-static int make_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, int page_fd)
+static int make_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, const char *command, int page_fd)
 {
-	char command[256];
-	size_t length = hb_mps_read_program(peer->pid, command);
 	struct hb_msg_register request = {.priority = HB_PAGE_LOW, .flags = HB_REGISTER_SERVER};
 	struct hb_tenancy *tenancy;
 	if (daemon->options.simulated)
 		request.flags |= HB_REGISTER_SIMULATED;
 	memcpy(request.token, hb_mps_token(daemon->mps), sizeof request.token);
-	int result = hb_tenancy_new(daemon, peer, &request, command, length, page_fd, &tenancy);
+	int result = hb_tenancy_new(daemon, peer, &request, command, strlen(command), page_fd, &tenancy);
 	if (result < 0 || tenancy->n_members)
 		return result;
 	hb_tenancy_free(tenancy); /* the page belongs to another process */
@@ -46,11 +37,11 @@ int hb_mps_take_over(struct hb_daemon *daemon, pid_t server)
 	if (result < 0)
 		return result;
 	hb_user_names_find(daemon->names, peer.uid, peer.user);
-	bool is_ours = hb_mps_is_server(daemon->options.simulated, server) && has_our_token(daemon, server);
-	int page_fd = is_ours ? hb_mps_open_page(peer.pid, peer.start_ticks) : -EPERM;
+	char command[256];
+	int page_fd = hb_privileged_server_page(daemon->privileged, server, peer.start_ticks, command);
 	result = page_fd;
 	if (page_fd >= 0)
-		result = hb_process_lives(peer.pidfd) ? make_tenant(daemon, &peer, page_fd) : -ESRCH;
+		result = hb_process_lives(peer.pidfd) ? make_tenant(daemon, &peer, command, page_fd) : -ESRCH;
 	if (page_fd >= 0)
 		close(page_fd);
 	hb_peer_close(&peer);

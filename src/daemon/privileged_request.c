@@ -40,7 +40,7 @@ static const char *find_bad_field(const struct hb_privileged_request *request, u
 		 request->client > 0 && request->client <= HB_PRIVILEGED_PID_MAX},
 		{HB_PRIVILEGED_SIGNAL, "signal", request->signal == 0, request->signal > 0 && request->signal <= 64},
 		{HB_PRIVILEGED_UID, "uid", request->uid == 0, request->uid != UINT32_MAX},
-		{HB_PRIVILEGED_TENANT, "tenant", request->tenant == 0, request->tenant != 0},
+		{HB_PRIVILEGED_PAGE, "page", request->page == 0, true},
 		{HB_PRIVILEGED_START, "start time", request->start_ticks == 0, request->start_ticks != 0},
 		{HB_PRIVILEGED_TOKEN, "token", !is_token(request->token), is_token(request->token)},
 	};
@@ -59,7 +59,7 @@ int hb_privileged_request_parse(const void *packet, size_t size, enum hb_privile
 		return -EPROTO;
 	memcpy(&copy, packet, sizeof copy);
 	*why = "magic number";
-	if (copy.magic != HB_PRIVILEGED_MAGIC || copy.number == 0 || copy.zero)
+	if (copy.magic != HB_PRIVILEGED_MAGIC || copy.number == 0)
 		return -EPROTO;
 	*why = "kind";
 	if (copy.kind == HB_PRIVILEGED_NONE || copy.kind >= HB_PRIVILEGED_N_KINDS ||

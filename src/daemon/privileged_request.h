@@ -22,7 +22,7 @@ enum hb_privileged_field {
 	HB_PRIVILEGED_CLIENT = 2,
 	HB_PRIVILEGED_SIGNAL = 4,
 	HB_PRIVILEGED_UID = 8,
-	HB_PRIVILEGED_TENANT = 16,
+	HB_PRIVILEGED_PAGE = 16,
 	HB_PRIVILEGED_START = 32,
 	HB_PRIVILEGED_TOKEN = 64
 };
@@ -40,7 +40,7 @@ enum hb_privileged_field {
 	X(START_SERVER, PROGRAM, HB_PRIVILEGED_UID)                   /* its command start_server */ \
 	X(TERMINATE_CLIENT, PROGRAM, HB_PRIVILEGED_PID | HB_PRIVILEGED_CLIENT) /* its command terminate_client */ \
 	X(QUIT, PROGRAM, 0)                                                    /* its command quit */ \
-	X(END_PROCESSES, PROGRAM, HB_PRIVILEGED_UID | HB_PRIVILEGED_TENANT | HB_PRIVILEGED_TOKEN)
+	X(END_PROCESSES, PROGRAM, HB_PRIVILEGED_UID | HB_PRIVILEGED_PAGE | HB_PRIVILEGED_TOKEN)
 
 enum hb_privileged_kind {
 	HB_PRIVILEGED_NONE,
@@ -59,8 +59,7 @@ struct hb_privileged_request {
 	int32_t client;  /* pid of a client of the MPS server */
 	uint32_t signal; /* 1 to 64 */
 	uint32_t uid;
-	uint32_t tenant; /* hb_page.tenant; not 0 */
-	uint32_t zero;
+	uint64_t page;        /* inode number of the tenant's page; 0 = there is none */
 	uint64_t start_ticks; /* of the process, see process.h; not 0 */
 	unsigned char token[HB_TOKEN_BYTES];
 };

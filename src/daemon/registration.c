@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "daemon/engine_choice.h"
 #include "daemon/gpu_events.h"
-#include "daemon/mps_process.h"
 #include "daemon/mps_server.h"
+#include "daemon/privileged.h"
 #include "daemon/process.h"
 #include "daemon/tenancy.h"
 #include "daemon/user_places.h"
@@ -33,7 +33,7 @@ static int check_request(const struct hb_daemon *daemon, const struct hb_peer *p
 	bool server = request->flags & HB_REGISTER_SERVER;
 	if (server && memcmp(request->token, hb_mps_token(daemon->mps), HB_TOKEN_BYTES) != 0)
 		return hb_error_set(error, -EPERM, "the daemon did not start this MPS server");
-	if (server && !hb_mps_is_server(daemon->options.simulated, peer->pid))
+	if (server && !hb_privileged_is_server(daemon->privileged, peer->pid))
 		return hb_error_set(error, -EPERM, "process %d is not the MPS server that the daemon started",
 				    (int)peer->pid);
 	return 0;

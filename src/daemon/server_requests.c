@@ -157,7 +157,7 @@ static int serve_fetch_board(struct hb_connection *connection)
 static bool may_change(const struct hb_connection *connection, const struct hb_tenancy *tenancy)
 {
 	uid_t uid = connection->peer.uid;
-	return uid == 0 || uid == geteuid() || uid == tenancy->peer.uid;
+	return uid == 0 || uid == connection->server->daemon->owner || uid == tenancy->peer.uid;
 }
 
 static int serve_set(struct hb_connection *connection)
@@ -214,7 +214,7 @@ static int serve_record(struct hb_connection *connection)
 {
 	const struct hb_msg_record request = connection->server->message.as_RECORD;
 	uid_t uid = connection->peer.uid;
-	if (uid != 0 && uid != geteuid())
+	if (uid != 0 && uid != connection->server->daemon->owner)
 		return hb_connection_error(
 			connection, -EPERM,
 			"only root and the daemon's own user may record: run the command as one of them");

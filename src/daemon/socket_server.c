@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "daemon/privileged.h"
 #include "daemon/server_requests.h"
 #include "daemon/socket_lock.h"
 #include "daemon/status_answers.h"
@@ -314,7 +315,7 @@ void hb_server_free(struct hb_server *server)
 		if (server->connections[i])
 			hb_connection_drop(server->connections[i]);
 	hb_socket_lock_check(server->daemon->lock);
-	unlink(server->daemon->options.socket);
+	hb_privileged_remove_socket(server->daemon->privileged);
 	uv_close((uv_handle_t *)&server->serve, free_server);
 	uv_close((uv_handle_t *)&server->status_timer, free_server);
 	uv_close((uv_handle_t *)&server->poll, free_server);

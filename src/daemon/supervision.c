@@ -5,9 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signal_action.h"
-#include "daemon/command.h"
-#include "daemon/end_processes.h"
 #include "daemon/mps_server.h"
+#include "daemon/privileged.h"
 #include "daemon/process.h"
 #include "daemon/socket_server.h"
 #include "daemon/tenancy.h"
@@ -16,13 +15,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LIMIT_NS (HB_TERMINATE_LIMIT_MS * HB_NS_PER_MS)
 #define AT_ONCE 8 /* commands to the control program, each a process */
 /* A supervisor says BYE and ends. The daemon may notice the end first; then the message is in the socket already. */
 #define BYE_NS (200 * HB_NS_PER_MS)
-#define END_LIMIT_MS 5000
 
 /* A process of a tenant. */
 struct tenant_process {
@@ -57,9 +56,9 @@ struct supervised_end {
 	int64_t due_ns;
 	bool begun;
 	bool searches, waits_to_search; /* for its other processes, with a command */
+	uint64_t page; /* inode number of its page; 0 = it has ended */
 	unsigned n, n_clients, killed;
 	struct tenant_process members[HB_PAGE_PROCESSES];
-	char input[64]; /* of the command that ends the other processes */
 };
 
 struct hb_supervision {
@@ -137,11 +136,8 @@ static void begin_commands(struct hb_termination *termination)
 	struct hb_supervision *supervision = termination->supervision;
 	struct hb_mps *mps = supervision->daemon->mps;
 	while (!termination->reported && termination->running < AT_ONCE && termination->begun < termination->n) {
-		char command[64];
 		const struct tenant_process *client = &termination->clients[termination->begun++];
-		snprintf(command, sizeof command, "terminate_client %d %d\n", (int)hb_mps_server_pid(mps),
-			 (int)client->pid);
-		if (hb_mps_call(mps, command, HB_TERMINATE_LIMIT_MS, client_terminated, termination) < 0)
+		if (hb_mps_terminate(mps, client->pid, client_terminated, termination) < 0)
 			continue;
 		termination->running++;
 		supervision->running++;
@@ -174,10 +170,11 @@ static uint64_t begin_termination(struct hb_supervision *supervision, uint32_t t
 /* Only processes of a tenant inside the server are its clients. `signal` 0: all of them. */
 static unsigned take_members(struct hb_tenancy *tenancy, int signal, struct tenant_process *list)
 {
+	struct hb_privileged *privileged = tenancy->daemon->privileged;
 	unsigned n = 0;
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		struct hb_member *member = &tenancy->members[slot];
-		if (!member->watch || (signal && !hb_signal_kills(member->pid, signal)))
+		if (!member->watch || (signal && !hb_privileged_signal_kills(privileged, member->pid, signal)))
 			continue;
 		member->terminated = true;
 		list[n++] = (struct tenant_process){member->pid, member->start_ticks};
@@ -247,16 +244,18 @@ static bool searches_for(const struct hb_supervision *supervision, uid_t uid)
 	return false;
 }
 
-/* The processes with CUDA are known. The others, for example a shell that started them, are found by their token. */
+/*
+ * The processes with CUDA are known. The others, for example a shell that started them, are found by their token. Without
+ * the rights of root the daemon may not signal the first ones; then they are found in the same way.
+ */
 static bool begin_search(struct supervised_end *end)
 {
-	char token[2 * HB_TOKEN_BYTES + 1];
-	char *arguments[] = {(char *)(uintptr_t) "/proc/self/exe", (char *)(uintptr_t)HB_END_PROCESSES_OPTION, NULL};
-	hb_token_format(end->token, token);
-	snprintf(end->input, sizeof end->input, "%u %s\n", (unsigned)end->uid, token);
+	struct hb_privileged_request request = {
+		.kind = HB_PRIVILEGED_END_PROCESSES, .uid = end->uid, .page = end->page};
+	memcpy(request.token, end->token, sizeof request.token);
 	end->waits_to_search = false;
-	end->searches = hb_command_run(&end->supervision->daemon->loop, arguments, environ, end->input, END_LIMIT_MS,
-				       search_ended, end) == 0;
+	end->searches =
+		hb_privileged_run(end->supervision->daemon->privileged, &request, search_ended, end) == 0;
 	end->supervision->running += end->searches;
 	return end->searches;
 }
@@ -279,13 +278,22 @@ static void kill_members(struct supervised_end *end)
 	end->waits_to_search = true;
 }
 
+/* Identifies the page on the whole machine, on which other daemons have tenants of the same number. */
+static uint64_t page_inode(const struct hb_tenancy *tenancy)
+{
+	struct stat page;
+	return fstat(tenancy->page_fd, &page) == 0 ? page.st_ino : 0;
+}
+
 static void begin_end(struct supervised_end *end)
 {
 	struct hb_supervision *supervision = end->supervision;
 	struct hb_tenancy *tenancy = hb_tenancy_find(supervision->daemon, end->token);
 	end->begun = true;
-	if (tenancy)
+	if (tenancy) {
 		end->n = take_members(tenancy, 0, end->members);
+		end->page = page_inode(tenancy);
+	}
 	if (begin_termination(supervision, end->tenant, end->members, end->n, end))
 		end->n_clients = end->n;
 	else

@@ -14,6 +14,7 @@
 #include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
 #include "daemon/page_memory.h"
+#include "daemon/privileged.h"
 #include "daemon/process.h"
 #include "daemon/supervision.h"
 #include "daemon/user_places.h"
@@ -138,7 +139,7 @@ static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, co
 	}
 	*member = (struct hb_member){
 		.tenancy = tenancy, .watch = watch, .pid = peer->pid, .start_ticks = peer->start_ticks, .slot = slot};
-	member->image = hb_process_image(peer->pid);
+	member->image = hb_privileged_image(tenancy->daemon->privileged, peer->pid);
 	/* An earlier daemon has reported it. */
 	member->fault_noted = slot < HB_PAGE_PROCESSES && tenancy->page->processes[slot].fault;
 	/* Requests that an earlier daemon found in the ring are not counted again. */
@@ -265,12 +266,11 @@ static int adopt_gpus(struct hb_tenancy *tenancy)
 /* Whether the process belongs to the tenant: it runs as the tenant's user, or was started with the tenant's token. */
 static bool belongs_to_tenant(const struct hb_tenancy *tenancy, pid_t pid)
 {
-	char variable[sizeof "HB_TENANT=" + 2 * HB_TOKEN_BYTES] = "HB_TENANT=";
-	hb_token_format(tenancy->token, variable + strlen(variable));
 	uid_t uid;
 	gid_t gid;
 	bool has_user = hb_process_user(pid, &uid, &gid);
-	if ((has_user && uid == tenancy->peer.uid) || hb_process_began_with(pid, variable))
+	if ((has_user && uid == tenancy->peer.uid) ||
+	    hb_privileged_began_with(tenancy->daemon->privileged, pid, tenancy->token))
 		return true;
 	hb_user_log(tenancy->user, hb_clock_now_ns(), HB_LOG_WARNING,
 		    "tenant %u: its page names process %d, which does not belong to it", tenancy->number, (int)pid);
@@ -491,7 +491,7 @@ static bool has_executed_program(struct hb_member *member)
 {
 	if (!member->watch)
 		return false;
-	uint64_t image = hb_process_image(member->pid);
+	uint64_t image = hb_privileged_image(member->tenancy->daemon->privileged, member->pid);
 	if (!member->image)
 		member->image = image;
 	return image && image != member->image;

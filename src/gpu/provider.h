@@ -86,6 +86,8 @@ struct hb_provider {
 	 */
 	int (*gpu_event)(const unsigned char (*uuids)[16], uint32_t n, int stop_fd, int timeout_ms,
 			 struct hb_gpu_event *event, char why[HB_GPU_WHY_MAX]);
+	/* Opens what gpu_event() reads with the rights of root. Call it before the process gives them up, and before gpu_event(). */
+	void (*open_logs)(void);
 	/* Each function checks one thing of the machine without using a GPU, and fills a zeroed probe. Ends with NULL. */
 	void (*const *probes)(struct hb_probe *probe);
 };

@@ -94,6 +94,14 @@ static int gpu_index(const unsigned char uuid[16])
 	return find_folder(uuid, bus);
 }
 
+static int kernel_log = -1;
+
+static void open_logs(void)
+{
+	if (kernel_log < 0)
+		kernel_log = hb_xid_log_open(HB_XID_LOG);
+}
+
 /* NVML does not wait for a descriptor: the caller gets the answer when the time is over. */
 static int gpu_event(const unsigned char (*uuids)[16], uint32_t n, int stop_fd, int timeout_ms,
 		     struct hb_gpu_event *event, char why[HB_GPU_WHY_MAX])
@@ -101,7 +109,7 @@ static int gpu_event(const unsigned char (*uuids)[16], uint32_t n, int stop_fd, 
 	char bus[32];
 	int result = hb_nvml_event(uuids, n, timeout_ms, event, why);
 	if (result > 0 && event->kind == HB_GPU_EVENT_XID && find_folder(event->uuid, bus) >= 0)
-		event->pid = hb_xid_log_find(HB_XID_LOG, bus, event->xid, event->process);
+		event->pid = hb_xid_log_find(kernel_log, bus, event->xid, event->process);
 	return result;
 }
 
@@ -239,5 +247,6 @@ const struct hb_provider hb_provider_nvidia = {
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
 	.gpu_event = gpu_event,
+	.open_logs = open_logs,
 	.probes = probes,
 };

@@ -49,22 +49,26 @@ static bool is_about(const struct hb_xid_line *line, const char *bus, uint32_t x
 	return line->xid == xid && length > 0 && strncasecmp(line->bus, bus, length) == 0;
 }
 
-pid_t hb_xid_log_find(const char *log, const char *bus, uint32_t xid, char name[32])
+int hb_xid_log_open(const char *path)
+{
+	int log = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	return log < 0 ? -errno : log;
+}
+
+pid_t hb_xid_log_find(int log, const char *bus, uint32_t xid, char name[32])
 {
 	static char record[RECORD_MAX + 1]; /* used by one thread at a time */
 	struct hb_xid_line line, found = {.pid = 0};
 	ssize_t n = -1;
 	name[0] = '\0';
-	int fd = open(log, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	/* A read of the kernel's log returns one record; EPIPE means that older records were overwritten meanwhile. */
-	while (fd >= 0 && ((n = read(fd, record, RECORD_MAX)) > 0 || (n < 0 && errno == EPIPE))) {
+	bool readable = log >= 0 && lseek(log, 0, SEEK_SET) == 0;
+	while (readable && ((n = read(log, record, RECORD_MAX)) > 0 || (n < 0 && errno == EPIPE))) {
 		record[n > 0 ? n : 0] = '\0';
 		for (const char *text = record; text; text = strchr(text, '\n') ? strchr(text, '\n') + 1 : NULL)
 			if (hb_xid_line_parse(text, &line) == 0 && is_about(&line, bus, xid))
 				found = line;
 	}
-	if (fd >= 0)
-		close(fd);
 	strcpy(name, found.name);
 	return found.pid;
 }

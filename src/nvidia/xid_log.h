@@ -21,10 +21,12 @@ struct hb_xid_line {
 
 /* 0, or -ENOENT: the line reports no Xid. */
 int hb_xid_line_parse(const char *text, struct hb_xid_line *line);
+/* Opens a log. The kernel's own needs CAP_SYSLOG. A descriptor or negative errno. */
+int hb_xid_log_open(const char *path);
 /*
  * Returns the process in the last line with this Xid of the GPU at this bus address ("0000:17:00.0"), and its name. 0: no
- * line names one, or the log cannot be read (it needs CAP_SYSLOG).
+ * line names one, or the log cannot be read.
  */
-pid_t hb_xid_log_find(const char *log, const char *bus, uint32_t xid, char name[32]);
+pid_t hb_xid_log_find(int log, const char *bus, uint32_t xid, char name[32]);
 
 #endif

@@ -13,6 +13,9 @@ import unittest
 from stack import HB, HBD, LIMIT, SHIM, SIMCUDA, Stack, TENANT, wait_until
 
 GROUP_ID = 64321
+DAEMON_USER_ID = 64322
+# All tests of this file and of test_stack_two_users.py also run with a daemon that gives up the rights of root.
+SPLIT = bool(os.environ.get("HB_TEST_SPLIT"))
 READY = ("sh", "-c", "echo ready; read word")
 
 
@@ -38,30 +41,38 @@ def own_mounts_work():
 
 
 class SystemStack(Stack):
-    def __init__(self, config="", group=True, mps=False, files=None):
-        super().__init__(mps=mps)
+    def __init__(self, config="", group=True, mps=False, files=None, split=SPLIT, before="true", **variables):
+        super().__init__(mps=mps, **variables)
+        self.before = before  # a command that the daemon's mount namespace is prepared with
         self.files = files  # the limit of open files of the daemon
         self.group = group
         os.chmod(self.folder, 0o755)
         os.mkdir(self.gpu_folder)
         shutil.chown(self.gpu_folder, "nobody")  # the simulated GPU belongs to its first user
+        if split:
+            os.chmod(self.gpu_folder, 0o777)  # as the devices of a real GPU, it is open to the daemon's user
         self.config_path = os.path.join(self.folder, "system.yaml")
         self.groups_path = os.path.join(self.folder, "groups")
         with open(self.config_path, "w", encoding="utf-8") as file:
             file.write(f"mps: {str(mps).lower()}\n{config}")
         with open(self.groups_path, "w", encoding="utf-8") as file:
             file.write("root:x:0:\n" + (f"hummingbird:x:{GROUP_ID}:\n" if group else ""))
+        self.passwd_path = os.path.join(self.folder, "passwd")
+        with open(self.passwd_path, "w", encoding="utf-8") as file, open("/etc/passwd", encoding="utf-8") as users:
+            file.writelines(line for line in users if not line.startswith("hummingbird:"))
+            if split:
+                file.write(f"hummingbird:x:{DAEMON_USER_ID}:{GROUP_ID}::/nonexistent:/usr/sbin/nologin\n")
 
     def __enter__(self):
-        """Starts the daemon with an /etc/group of the test, and a umask that denies others access unless the daemon sets modes."""
-        self.start_daemon("unshare", HB_GROUPS=self.groups_path)
+        """Starts the daemon with an /etc/group and an /etc/passwd of the test, and a umask that denies others access unless the daemon sets modes."""
+        self.start_daemon()
         return self
 
-    def start_daemon(self, program=HBD, **variables):
+    def start_daemon(self, **variables):
         self.daemon = self.spawn(
-            ["unshare", "-m", "sh", "-c", f'ulimit -n {self.files or "$(ulimit -n)"} && umask 077 && mount --bind "$HB_GROUPS" /etc/group && exec "$@"', "sh", HBD, "--foreground",
+            ["unshare", "-m", "sh", "-c", f'ulimit -n {self.files or "$(ulimit -n)"} && umask 077 && {self.before} && mount --bind "$HB_GROUPS" /etc/group && mount --bind "$HB_PASSWD" /etc/passwd && exec "$@"', "sh", HBD, "--foreground",
              "--system", "--gpu", "sim", "--socket", self.environment["HB_SOCKET"], "--config", self.config_path],
-            **variables)
+            HB_GROUPS=self.groups_path, HB_PASSWD=self.passwd_path, **variables)
         wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
         return self.daemon
 

@@ -178,7 +178,7 @@ class Users(unittest.TestCase):
             for _ in range(2):
                 os.kill(stack.pid_of("hbd"), signal.SIGKILL)
                 stack.daemon.ended()
-                stack.start_daemon("unshare", HB_GROUPS=stack.groups_path)
+                stack.start_daemon()
                 wait_until("the status is right", lambda: self.is_right(stack, server, first, second))
                 third = stack.low(FIRST, TENANT, "train", 1000, 5)
                 third.output()

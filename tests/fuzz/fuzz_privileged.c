@@ -20,7 +20,7 @@ static void require(int condition)
 static void check_accepted(const struct hb_privileged_request *request, enum hb_privileged_channel channel)
 {
 	bool is_program = request->kind >= HB_PRIVILEGED_START_CONTROL;
-	require(request->magic == HB_PRIVILEGED_MAGIC && request->number != 0 && request->zero == 0);
+	require(request->magic == HB_PRIVILEGED_MAGIC && request->number != 0);
 	require(hb_privileged_kind_name(request->kind)[0] != '?');
 	require(is_program == (channel == HB_PRIVILEGED_PROGRAM));
 	require(request->pid >= 0 && request->pid <= HB_PRIVILEGED_PID_MAX);
@@ -29,7 +29,9 @@ static void check_accepted(const struct hb_privileged_request *request, enum hb_
 	if (request->kind == HB_PRIVILEGED_TERMINATE_CLIENT)
 		require(request->pid && request->client && !request->uid);
 	if (request->kind == HB_PRIVILEGED_END_PROCESSES)
-		require(request->tenant && !request->pid && !request->start_ticks);
+		require(!request->pid && !request->client && !request->start_ticks);
+	else
+		require(!request->page);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

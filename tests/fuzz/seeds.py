@@ -159,8 +159,8 @@ def http_request():
 
 
 def privileged():
-    def record(kind, pid=0, client=0, signal=0, uid=0, tenant=0, start=0, token=bytes(16), magic=0x52504248):
-        return struct.pack("=IIQiiIIIIQ16s", magic, kind, 1, pid, client, signal, uid, tenant, 0, start, token)
+    def record(kind, pid=0, client=0, signal=0, uid=0, page=0, start=0, token=bytes(16), magic=0x52504248):
+        return struct.pack("=IIQiiIIQQ16s", magic, kind, 1, pid, client, signal, uid, page, start, token)
     fact, program, token = b"\0", b"\1", bytes(range(1, 17))
     yield "image", fact + record(1, pid=4711)
     yield "began-with", fact + record(2, pid=4711, token=token)
@@ -173,9 +173,9 @@ def privileged():
     yield "start-server", program + record(9, uid=1000)
     yield "terminate", program + record(10, pid=4711, client=4712)
     yield "quit", program + record(11)
-    yield "end-processes", program + record(12, uid=1000, tenant=3, token=token)
-    yield "wrong-channel", fact + record(12, uid=1000, tenant=3, token=token)
-    yield "no-token", program + record(12, uid=1000, tenant=3)
+    yield "end-processes", program + record(12, uid=1000, page=3, token=token)
+    yield "wrong-channel", fact + record(12, uid=1000, page=3, token=token)
+    yield "no-token", program + record(12, uid=1000, page=3)
     yield "negative-pid", program + record(10, pid=-1, client=4712)
     yield "unused-field", program + record(11, pid=4711)
     yield "magic", program + record(11, magic=0)

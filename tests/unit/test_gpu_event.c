@@ -93,15 +93,19 @@ static void the_kernels_log_names_the_process(void **state)
 	char path[] = "/tmp/hb-kmsg-XXXXXX", name[32];
 	close(mkstemp(path));
 	write_file(path, "w", kernel_log);
-	assert_int_equal(hb_xid_log_find(path, "0000:17:00.0", 31, name), 4711);
+	int log = hb_xid_log_open(path);
+	assert_true(log >= 0);
+	assert_int_equal(hb_xid_log_find(log, "0000:17:00.0", 31, name), 4711);
 	assert_string_equal(name, "train");
-	assert_int_equal(hb_xid_log_find(path, "0000:65:00.0", 31, name), 99);
-	assert_int_equal(hb_xid_log_find(path, "0000:17:00.0", 43, name), 0);
+	assert_int_equal(hb_xid_log_find(log, "0000:65:00.0", 31, name), 99);
+	assert_int_equal(hb_xid_log_find(log, "0000:17:00.0", 43, name), 0);
 	assert_string_equal(name, "");
-	assert_int_equal(hb_xid_log_find(path, "0000:17:00.0", 79, name), 0);
-	assert_int_equal(hb_xid_log_find(path, "0000:99:00.0", 31, name), 0);
+	assert_int_equal(hb_xid_log_find(log, "0000:17:00.0", 79, name), 0);
+	assert_int_equal(hb_xid_log_find(log, "0000:99:00.0", 31, name), 0);
 	unlink(path);
-	assert_int_equal(hb_xid_log_find(path, "0000:17:00.0", 31, name), 0);
+	close(log);
+	assert_int_equal(hb_xid_log_open(path), -ENOENT);
+	assert_int_equal(hb_xid_log_find(-ENOENT, "0000:17:00.0", 31, name), 0);
 }
 
 static void a_name_in_the_log_is_made_printable(void **state)
