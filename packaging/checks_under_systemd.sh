@@ -65,15 +65,21 @@ useradd --create-home ann
 useradd --create-home bob
 at_once "the package installs" dpkg --install ./hummingbird_*.deb
 at_once "it creates the group" getent group hummingbird
+at_once "it creates the user" getent passwd hummingbird
 at_once "it starts nothing" fails systemctl --quiet is-active hummingbird
 usermod --append --groups hummingbird ann
 at_once "the unit starts without a GPU and becomes ready" systemctl enable --now hummingbird
+# field NAME: the first value of a line of the daemon's /proc/PID/status.
+field() { awk -v name="$1:" '$1 == name {print $2}' "/proc/$(property MainPID)/status"; }
+at_once "the daemon continues as its user" [ "$(field Uid)" = "$(id -u hummingbird)" ]
+at_once "the daemon has no capability" [ "$(field CapPrm)" = 0000000000000000 ]
+at_once "its helper process runs" says "hbd-helper" processes
 at_once "a member of the group can use the daemon" as ann hb status
 at_once "another user cannot" fails as bob hb status
 at_once "another user learns how to join the group" says "adduser" as bob hb run --priority low -- true
 
 echo "--- over simulated GPUs, which belong to ann"
-install --directory --owner=ann "$HB_SIM_GPU"
+install --directory --owner=ann --mode=0777 "$HB_SIM_GPU" # open to all users, as NVIDIA's devices
 mkdir /etc/systemd/system/hummingbird.service.d
 cat >/etc/systemd/system/hummingbird.service.d/sim.conf <<DROP_IN
 [Service]
@@ -137,6 +143,7 @@ wait "$service"
 
 echo "--- low priority in an MPS server, on root's simulated GPUs"
 export HB_SIM_GPU=/run/sim-gpu-root
+install --directory --mode=0777 "$HB_SIM_GPU"
 sed -i "s|HB_SIM_GPU=[^ ]*|HB_SIM_GPU=$HB_SIM_GPU|" /etc/systemd/system/hummingbird.service.d/sim.conf
 configure 'mps: true'
 systemctl daemon-reload
@@ -163,6 +170,7 @@ soon "the MPS server ends with the last program" fails says "hb-sim-mps-" proces
 rm -r /etc/systemd/system/hummingbird.service.d
 at_once "the package is purged" dpkg --purge hummingbird
 at_once "the group is gone" fails getent group hummingbird
+at_once "the user is gone" fails getent passwd hummingbird
 soon "systemd no longer knows the unit" fails says "hummingbird" systemctl list-units --all --plain 'hummingbird*' --no-legend
 at_once "no file is left" fails says "/" find / -xdev -not -path '/tmp/*' -not -path '/try/*' -not -path '/var/log/*' -name '*hummingbird*'
 at_once "no file is left below /run" fails says "/" find /run -maxdepth 1 -name '*hummingbird*'

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon of the system is started by root. Once it has its socket, log, lock and metrics port, it goes on as user
+ * The daemon of the system is started by root. Once it has its socket, log, lock and metrics port, it continues as user
  * `hummingbird` without any capability, and a helper process (helper.h) keeps the rights of root. Called by hbd.c and
  * daemon_loop.c.
  */
@@ -13,7 +13,7 @@
 #define HB_DAEMON_USER "hummingbird"
 
 /*
- * Whether this process can go on as HB_DAEMON_USER: it is root, /etc/passwd has the user, and a process of the user can read
+ * Whether this process can continue as HB_DAEMON_USER: it is root, /etc/passwd has the user, and a process of the user can read
  * /proc of others. -1: it cannot, and *why says why in a constant text. Call it before the process has threads.
  */
 int hb_privileges_check(const char **why);
@@ -22,7 +22,7 @@ int hb_privileges_check(const char **why);
  * process has threads, and after the helper was started. 0 or negative errno.
  */
 int hb_privileges_limit(void);
-/* Goes on as HB_DAEMON_USER, in all threads. 0, or negative errno: the process must end, because some rights may be left. */
+/* Continues as HB_DAEMON_USER, in all threads. 0, or negative errno: the process must end, because some rights may be left. */
 int hb_privileges_drop(void);
 
 #endif

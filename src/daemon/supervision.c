@@ -56,7 +56,7 @@ struct supervised_end {
 	int64_t due_ns;
 	bool begun;
 	bool searches, waits_to_search; /* for its other processes, with a command */
-	uint64_t page; /* inode number of its page; 0 = it has ended */
+	uint64_t page;                  /* inode number of its page; 0 = it has ended */
 	unsigned n, n_clients, killed;
 	struct tenant_process members[HB_PAGE_PROCESSES];
 };
@@ -254,8 +254,7 @@ static bool begin_search(struct supervised_end *end)
 		.kind = HB_PRIVILEGED_END_PROCESSES, .uid = end->uid, .page = end->page};
 	memcpy(request.token, end->token, sizeof request.token);
 	end->waits_to_search = false;
-	end->searches =
-		hb_privileged_run(end->supervision->daemon->privileged, &request, search_ended, end) == 0;
+	end->searches = hb_privileged_run(end->supervision->daemon->privileged, &request, search_ended, end) == 0;
 	end->supervision->running += end->searches;
 	return end->searches;
 }
