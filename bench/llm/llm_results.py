@@ -146,9 +146,10 @@ def describe(windows):
 
 
 def attainment(windows, limit_us):
-    """Share of requests whose time per token is within the limit."""
+    """Share of requests whose time per token is within the limit. A request without a complete answer is not."""
     values = latencies(windows, time_per_token)
-    return round(sum(value <= limit_us for value in values) / len(values), 4) if values else None
+    total = len(values) + sum(window["failed_count"] for window in windows)
+    return round(sum(value <= limit_us for value in values) / total, 4) if total else None
 
 
 def find(windows, **wanted):

@@ -150,42 +150,40 @@ class Suite:
                 self.places.append(place)
             except Failed as why:
                 self.drop(name, why)
-        self.hear_all(lambda place: place.wait_server(), "server")
+        for place, why in self.hear_all(self.places, lambda place: place.wait_server(), "server"):
+            place.stop()
+            self.places.remove(place)
+            self.drop(place.name, why)
         if "native" not in [place.name for place in self.places]:
             raise Failed("the native service failed; without it there is no capacity and nothing to compare with")
 
-    def hear_all(self, hear, what):
-        begin = time.monotonic()
-        for place in list(self.places):
+    def hear_all(self, places, hear, what):
+        """Notes what each place says when it is ready; returns those that failed, and why."""
+        begin, failed = time.monotonic(), []
+        for place in list(places):
             try:
                 said = hear(place)
                 said.pop("event", None)
                 self.raw["starts"].append({"call": self.call, "what": what, "place": place.name, **said,
                                            "after_s": round(time.monotonic() - begin, 1)})
             except Failed as why:
-                place.stop()
-                self.places.remove(place)
-                self.drop(place.name, why)
+                failed.append((place, why))
+        return failed
 
     def drop(self, name, why):
         self.raw["dropped"].append(f"{name}: {why}")
         print(f"left out: {name}: {why}", file=sys.stderr, flush=True)
 
     def start_jobs(self, job):
-        """With --compile the first one fills the compiler's cache for the others."""
-        if job.endswith("-compiled"):
-            first = self.places[0]
-            first.start_job(job)
-            places, self.places = self.places, [first]
-            self.hear_all(lambda place: place.job.hear("ready", START_S), job)
-            self.places = self.places + places[1:]
-        for place in self.places:
-            if not place.job:
+        """A place whose job fails has no windows with it. With torch.compile the first job fills the compiler's cache for the
+        others, which start after it."""
+        alone = self.places[:1] if job.endswith("-compiled") else []
+        for group in (alone, [place for place in self.places if place not in alone]):
+            for place in group:
                 place.start_job(job)
-        waiting = [place for place in self.places if not (job.endswith("-compiled") and place is self.places[0])]
-        places, self.places = self.places, waiting
-        self.hear_all(lambda place: place.job.hear("ready", START_S), job)
-        self.places = [place for place in places if place in self.places or place not in waiting]
+            for place, why in self.hear_all(group, lambda place: place.job.hear("ready", START_S), job):
+                place.stop_job()
+                self.drop(f"{job} in {place.name}", why)
 
     # --- measuring
 
@@ -216,7 +214,9 @@ class Suite:
         """Speed of the job with no request present, native."""
         if job in self.raw["low_alone"] and not self.args.again:
             return
-        place = next(place for place in self.places if place.name == "native")
+        place = next((place for place in self.places if place.name == "native" and place.job), None)
+        if not place:
+            return
         place.job.send("work 60")
         begin = time.monotonic() + LOW_BEGIN_S
         self.limits.sleep_until(begin + LOW_ALONE_S)
@@ -267,7 +267,7 @@ class Suite:
     def measure_place(self, place, model, load, number, job):
         """The windows of one way of sharing: without the job, with it, and with it and an objective."""
         self.window(place, model, load, number, "", False)
-        if job:
+        if place.job:
             for objective in (False, True) if place.way.engine and self.args.objective else (False,):
                 self.window(place, model, load, number, job, objective)
 

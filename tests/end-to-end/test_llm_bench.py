@@ -236,6 +236,12 @@ class Bookkeeping(unittest.TestCase):
         text = "\n".join(llm_results.table(report))
         self.assertIn("+objective", text)
 
+    def test_a_request_without_an_answer_is_a_miss(self):
+        window = window_of("native", "", False, 1000, failed_count=25)
+        self.assertEqual(llm_results.attainment([window], 10000), 0.8)
+        self.assertEqual(llm_results.attainment([dict(window, requests=[])], 10000), 0)
+        self.assertIsNone(llm_results.attainment([dict(window, requests=[], failed_count=0)], 10000))
+
     def test_presence_is_the_time_with_a_request(self):
         rows = [[0, 0, 1, 1_200_000, 1, 2], [1_100_000, 1_150_000, 1, 1_300_000, 1, 2], [1_900_000, 1_900_000, 1, 2_500_000, 1, 2]]
         self.assertAlmostEqual(llm_results.presence({"settle_s": 1.0, "seconds": 1.0, "requests": rows}), 0.4)
