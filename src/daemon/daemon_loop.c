@@ -346,8 +346,12 @@ static void report_ready(struct hb_daemon_options *options)
 /* From here on the helper process has the rights of root. */
 static int give_up_rights(const struct hb_daemon *daemon, struct hb_error *error)
 {
+	uid_t uid;
+	gid_t gid;
 	if (!daemon->options.helper)
 		return 0;
+	if (daemon->config.engine == HB_CONFIG_ENGINE_AUTO && hb_privileges_user(&uid, &gid) == 0)
+		hb_engine_file_give(daemon->options.system_mode, uid, gid);
 	int result = hb_privileges_drop();
 	if (result < 0)
 		return hb_error_set(error, result, "cannot continue as user " HB_DAEMON_USER ": %s", strerror(-result));
@@ -414,6 +418,9 @@ static int start_daemon(struct hb_daemon *daemon, struct hb_error *error)
 	result = give_up_rights(daemon, error);
 	if (result < 0)
 		return result;
+	if (daemon->config.engine == HB_CONFIG_ENGINE_AUTO)
+		hb_engine_file_begin(daemon->options.system_mode, daemon->engine_file, sizeof daemon->engine_file,
+				     &daemon->history);
 	hb_mps_find_old_server(daemon->mps);
 	uv_timer_start(&daemon->tick, handle_tick, HB_TICK_MS, HB_TICK_MS);
 	report_ready(&daemon->options);
@@ -439,9 +446,6 @@ int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *erro
 			     : load_config(options, &daemon->config, error);
 	if (result == 0) {
 		hb_user_places_init(daemon);
-		if (daemon->config.engine == HB_CONFIG_ENGINE_AUTO)
-			hb_engine_file_begin(options->system_mode, daemon->engine_file, sizeof daemon->engine_file,
-					     &daemon->history);
 		result = open_loop(daemon, error);
 	}
 	if (result == 0) {

@@ -9,10 +9,12 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define VERSION 1
 #define FINISH_NS (2 * HB_NS_PER_S)
@@ -207,6 +209,30 @@ static void make_folders(const char *path)
 		mkdir(folder, 0700);
 		*slash = '/';
 	}
+}
+
+void hb_engine_file_give(bool system_mode, uid_t uid, gid_t gid)
+{
+	char path[sizeof saver.path];
+	struct stat found;
+	choose_path(system_mode, path, sizeof path);
+	if (!path[0])
+		return;
+	make_folders(path);
+	char *name = strrchr(path, '/');
+	*name++ = '\0';
+	int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int file = folder < 0 ? -1 : openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	bool failed = folder < 0 || fchown(folder, uid, gid) < 0;
+	/* The user could have put a link there to a file of somebody else. */
+	if (file >= 0 && fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1)
+		failed |= fchownat(file, "", uid, gid, AT_EMPTY_PATH) < 0;
+	if (failed)
+		hb_log_warning("%s: cannot be given to the daemon's user: %s", path, strerror(errno));
+	if (file >= 0)
+		close(file);
+	if (folder >= 0)
+		close(folder);
 }
 
 static int write_file(const char *path, const json_t *root, struct hb_error *error)

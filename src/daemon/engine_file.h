@@ -11,6 +11,7 @@
 #include "daemon/engine_history.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /*
  * Chooses the file and reads it. The file is engines.json in $STATE_DIRECTORY (set by systemd), or in /var/lib/hummingbird
@@ -19,6 +20,8 @@
  * left alone. Each problem is logged.
  */
 void hb_engine_file_begin(bool system_mode, char *path, size_t size, struct hb_engine_history *history);
+/* Makes the folder, and gives it and the file to this user, as whom the daemon will continue. Each problem is logged. */
+void hb_engine_file_give(bool system_mode, uid_t uid, gid_t gid);
 /*
  * Reads the file. Returns 0, also when there is none; or a negative errno with *error ("FILE: what is wrong"), and the
  * history is unchanged. -ENOTSUP: a newer version wrote the file.

@@ -35,6 +35,16 @@ static bool find_user(struct daemon_user *user)
 	return found && user->uid != 0;
 }
 
+int hb_privileges_user(uid_t *uid, gid_t *gid)
+{
+	struct daemon_user user;
+	if (!find_user(&user))
+		return -ENOENT;
+	*uid = user.uid;
+	*gid = user.gid;
+	return 0;
+}
+
 /* The groups of the user, for example one that may use the devices of GPUs. Returns their number. */
 static size_t find_groups(gid_t groups[GROUPS_MAX])
 {

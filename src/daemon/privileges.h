@@ -22,6 +22,8 @@ int hb_privileges_check(const char **why);
  * process has threads, and after the helper was started. 0 or negative errno.
  */
 int hb_privileges_limit(void);
+/* Reads the ids of HB_DAEMON_USER. 0 or -ENOENT. */
+int hb_privileges_user(uid_t *uid, gid_t *gid);
 /* Continues as HB_DAEMON_USER, in all threads. 0, or negative errno: the process must end, because some rights may be left. */
 int hb_privileges_drop(void);
 

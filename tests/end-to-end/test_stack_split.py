@@ -28,6 +28,7 @@ def own_proc_works():
 class SplitStack(TwoUsers):
     def __init__(self, config="", **more):
         super().__init__(config, split=True, **more)
+        self.environment["STATE_DIRECTORY"] = os.path.join(self.folder, "state")
 
     def helper(self):
         return self.pid_of("hbd-helper")
@@ -109,6 +110,26 @@ class Split(unittest.TestCase):
             wait_until("the helper has ended", lambda: helper not in stack.processes())
             stack.start_daemon()
             self.assertNotEqual(stack.helper(), helper)
+
+    def test_what_the_daemon_has_learned_belongs_to_its_user(self):
+        stack = SplitStack("engine: auto\n")
+        folder, foreign = os.path.join(stack.folder, "state"), os.path.join(stack.folder, "foreign")
+        path = os.path.join(folder, "engines.json")
+        os.mkdir(folder, mode=0o700)
+        for name in (path, foreign):  # as a daemon with the rights of root wrote the first one
+            with open(name, "w", encoding="utf-8") as file:
+                file.write('{"version": 1, "pairs": []}')
+            os.chmod(name, 0o600)
+        with stack:
+            self.assertEqual([os.stat(name).st_uid for name in (folder, path)], [system.DAEMON_USER_ID] * 2)
+            self.assertNotIn("engines.json", stack.daemon.stderr())
+            stack.daemon.signal(signal.SIGTERM)
+            stack.daemon.ended()
+            os.remove(path)
+            os.link(foreign, path)  # the user cannot get a file of root in this way
+            stack.start_daemon()
+            self.assertEqual(os.stat(foreign).st_uid, 0)
+            self.assertIn("engines.json", stack.daemon.stderr())
 
     def test_without_its_user_the_daemon_keeps_its_rights_and_reports_it(self):
         with TwoUsers(split=False) as stack:
