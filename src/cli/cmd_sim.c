@@ -23,15 +23,17 @@
 #define TABLE_WIDTH 100
 
 static const char help[] =
-	"usage: hb sim --high NAME[:graph]@ARRIVALS[,slo=SLO] ... --low NAME[:graph][,weight=N] ... [OPTION...]\n"
+	"usage: hb sim --high SERVICE[,slo=SLO] ... --low NAME[:graph][,weight=N] ... [OPTION...]\n"
 	"       hb sim --replay FILE [--policy NAME] [--actions]\n"
 	"\n"
 	"Shows what happens to a service and a training job that share a GPU, for each way of\n"
 	"sharing. The answer comes from recorded kernel traces and a model of the GPU.\n"
 	"\n"
 	"programs:\n"
-	"  --high NAME[:graph]@ARRIVALS[,slo=SLO]\n"
-	"                   a service; may be repeated. With :graph a request is one CUDA graph\n"
+	"  --high NAME[:graph][:tokens=N]@ARRIVALS[;NAME...,from=TIME][,slo=SLO]\n"
+	"                   a service; may be repeated. With :graph a request is one CUDA graph,\n"
+	"                   with :tokens=N each arrival brings N requests that follow each other.\n"
+	"                   After ';' the service changes to other requests at a time\n"
 	"      ARRIVALS     60/s (Poisson), 60/s:periodic, 60/s:burst, closed (the next request\n"
 	"                   arrives when the previous one ends), file:PATH (times in seconds,\n"
 	"                   one on each line)\n"
@@ -58,6 +60,7 @@ static const char help[] =
 	"\n"
 	"output:\n"
 	"  --json           one object; an array of objects for several modes\n"
+	"  --every TIME     also show what happened in each interval of this length\n"
 	"  --latencies      in that JSON also the latency of every request, in ns\n"
 	"  --report FILE    an HTML page with charts; it needs a browser with JavaScript and no\n"
 	"                   network. Each chart has a button that saves it as SVG\n"

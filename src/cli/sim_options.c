@@ -10,6 +10,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/sim_phases.h"
 #include "sim/sharing_modes.h"
 #include "trace/parse_number.h"
 
@@ -29,9 +30,11 @@
 /* Most spans that are kept. A request has hundreds of spans, a second of a busy GPU has tens of thousands. */
 #define SPANS_MAX 1000000
 #define WINDOW_DEFAULT_NS INT64_C(1000000000)
+#define EVERY_LEAST_NS INT64_C(1000000)
 
 /* The options: X(identifier, name, whether the option has a value). */
 #define OPTIONS(X) \
+	X(EVERY, "every", required_argument) \
 	X(GPU, "gpu", required_argument) \
 	X(HELP, "help", no_argument) \
 	X(HIGH, "high", required_argument) \
@@ -111,6 +114,16 @@ static int parse_whole_number(const char *option, const char *value, uint64_t ma
 }
 
 /* Parses FROM,TO: two times from the start of the run. */
+static int parse_every(struct hb_sim_command *command, const char *value)
+{
+	struct hb_error error;
+	if (hb_duration_parse(value, &command->run.interval_ns, &error))
+		return refuse_value("every", value, error.text);
+	if (command->run.interval_ns < EVERY_LEAST_NS)
+		return refuse_value("every", value, "must be 1ms or more");
+	return HB_EXIT_OK;
+}
+
 static int parse_window(struct hb_sim_command *command, const char *value)
 {
 	char from[64];
@@ -209,6 +222,8 @@ static int take_option(struct hb_sim_command *command, int option, char *value)
 		return HB_EXIT_OK;
 	case OPTION_TRACE:
 		return add_trace(command, value);
+	case OPTION_EVERY:
+		return parse_every(command, value);
 	case OPTION_WINDOW:
 		return parse_window(command, value);
 	default:
@@ -271,26 +286,40 @@ static int refuse_workload(const struct hb_trace_set *set, const char *option, c
 				  known);
 }
 
-/* Parses NAME[:graph], the first `length` bytes of `spec`. */
-static int resolve_program(struct hb_sim_command *command, const char *option, const char *spec, size_t length,
-			   struct hb_sim_tenant *tenant)
+static int find_workload(const struct hb_sim_command *command, const char *option, const char *spec, const char *name,
+			 const struct hb_workload **workload)
 {
-	char name[sizeof tenant->label];
-	if (length == 0)
-		return refuse_value(option, spec, "begins with the name of a workload");
-	if (length >= sizeof name)
-		return refuse_value(option, spec, "the name is too long");
-	memcpy(name, spec, length);
-	name[length] = '\0';
-	snprintf(tenant->label, sizeof tenant->label, "%s", name);
-	char *colon = strchr(name, ':');
-	if (colon && strcmp(colon, ":graph") != 0)
-		return refuse_value(option, spec, "after the name only ':graph' is known");
-	tenant->graph = colon != NULL;
-	if (colon)
-		*colon = '\0';
-	tenant->workload = hb_trace_find(&command->traces, name);
-	return tenant->workload ? HB_EXIT_OK : refuse_workload(&command->traces, option, spec, name);
+	*workload = hb_trace_find(&command->traces, name);
+	return *workload ? HB_EXIT_OK : refuse_workload(&command->traces, option, spec, name);
+}
+
+/* Parses NAME[:graph][,weight=N] of an LP program. */
+static int resolve_low(const struct hb_sim_command *command, const char *spec, struct hb_sim_tenant *tenant)
+{
+	char text[sizeof tenant->label];
+	struct hb_sim_phase_text phase = {0};
+	struct hb_error error;
+	uint64_t weight = 1;
+	const char *comma = strchr(spec, ',');
+	size_t length = comma ? (size_t)(comma - spec) : strlen(spec);
+	if (strchr(spec, '@'))
+		return refuse_value("low", spec, "a low-priority program runs without pause; '@' belongs to --high");
+	if (comma && strncmp(comma, ",weight=", 8) != 0)
+		return refuse_value("low", spec, "after the name only ',weight=N' is known");
+	if (comma && (parse_whole_number("low", comma + 8, WEIGHT_MAX, &weight) || !weight))
+		return refuse_value("low", spec, "the weight is a whole number from 1 to 1000");
+	tenant->weight = (uint32_t)weight;
+	if (length >= sizeof text)
+		return refuse_value("low", spec, "the name is too long");
+	memcpy(text, spec, length);
+	text[length] = '\0';
+	memcpy(tenant->label, text, length + 1);
+	if (hb_sim_name_parse(text, &phase, &error))
+		return refuse_value("low", spec, error.text);
+	if (phase.tokens)
+		return refuse_value("low", spec, "':tokens=' belongs to --high");
+	tenant->graph = phase.graph;
+	return find_workload(command, "low", spec, phase.name, &tenant->workload);
 }
 
 static int parse_slo(const char *spec, const char *text, int64_t *slo_ns)
@@ -311,49 +340,66 @@ static int parse_slo(const char *spec, const char *text, int64_t *slo_ns)
 	return HB_EXIT_OK;
 }
 
-/* Parses NAME[:graph]@ARRIVALS[,slo=SLO]; ARRIVALS may contain commas. */
-static int resolve_high(struct hb_sim_command *command, uint32_t index)
+static int check_arrivals(const struct hb_sim_command *command, const char *spec, const char *text)
 {
-	const char *spec = command->high_specs[index];
-	struct hb_sim_tenant *tenant = &command->run.high[index];
-	const char *at = strchr(spec, '@');
-	if (!at)
-		return refuse_value("high", spec,
-				    "the arrivals are missing; write NAME@60/s, NAME@closed or NAME@file:PATH");
-	int code = resolve_program(command, "high", spec, (size_t)(at - spec), tenant);
-	if (code)
-		return code;
-	const char *slo = strstr(at, ",slo=");
-	size_t length = slo ? (size_t)(slo - at - 1) : strlen(at + 1);
-	command->arrivals[index] = strndup(at + 1, length);
-	if (!command->arrivals[index])
-		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
-	tenant->arrivals = command->arrivals[index];
-	tenant->slo_ns = -1;
-	if (slo && (code = parse_slo(spec, slo + strlen(",slo="), &tenant->slo_ns)))
-		return code;
 	struct hb_error error;
 	struct hb_arrivals *arrivals = NULL;
-	int rc = hb_arrivals_new(tenant->arrivals, command->run.seed, &arrivals, &error);
+	int rc = hb_arrivals_new(text, command->run.seed, &arrivals, &error);
 	hb_arrivals_free(arrivals);
 	if (rc == -EINVAL)
 		return hb_cli_usage_error(COMMAND, "--high %s: %s", spec, error.text);
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
-/* Parses NAME[:graph][,weight=N]. */
-static int resolve_low(struct hb_sim_command *command, const char *spec, struct hb_sim_tenant *tenant)
+static int resolve_phases(const struct hb_sim_command *command, const char *spec, const struct hb_sim_phase_text *texts,
+			  uint32_t n, struct hb_sim_tenant *tenant)
 {
-	const char *comma = strchr(spec, ',');
-	uint64_t weight = 1;
-	if (strchr(spec, '@'))
-		return refuse_value("low", spec, "a low-priority program runs without pause; '@' belongs to --high");
-	if (comma && strncmp(comma, ",weight=", 8) != 0)
-		return refuse_value("low", spec, "after the name only ',weight=N' is known");
-	if (comma && (parse_whole_number("low", comma + 8, WEIGHT_MAX, &weight) || !weight))
-		return refuse_value("low", spec, "the weight is a whole number from 1 to 1000");
-	tenant->weight = (uint32_t)weight;
-	return resolve_program(command, "low", spec, comma ? (size_t)(comma - spec) : strlen(spec), tenant);
+	for (uint32_t i = 0; i < n; i++) {
+		struct hb_sim_phase phase = {.graph = texts[i].graph,
+					     .arrivals = texts[i].arrivals,
+					     .tokens = texts[i].tokens,
+					     .from_ns = texts[i].from_ns};
+		int code = find_workload(command, "high", spec, texts[i].name, &phase.workload);
+		if (!code)
+			code = check_arrivals(command, spec, phase.arrivals);
+		if (code)
+			return code;
+		if (i) {
+			tenant->later[i - 1] = phase;
+			continue;
+		}
+		tenant->workload = phase.workload;
+		tenant->graph = phase.graph;
+		tenant->arrivals = phase.arrivals;
+		tenant->tokens = phase.tokens;
+	}
+	tenant->n_later = n - 1;
+	return HB_EXIT_OK;
+}
+
+/* Parses PHASE[;PHASE...][,slo=SLO] with the phases of sim_phases.h; ARRIVALS may contain commas. */
+static int resolve_high(struct hb_sim_command *command, uint32_t index)
+{
+	const char *spec = command->high_specs[index];
+	struct hb_sim_tenant *tenant = &command->run.high[index];
+	struct hb_sim_phase_text texts[HB_SIM_PHASES_MAX];
+	struct hb_error error;
+	const char *slo = strstr(spec, ",slo=");
+	size_t length = slo ? (size_t)(slo - spec) : strlen(spec);
+	const char *at = strchr(spec, '@');
+	size_t name = at ? (size_t)(at - spec) : length;
+	if (name >= sizeof tenant->label)
+		return refuse_value("high", spec, "the name is too long");
+	command->phases[index] = strndup(spec, length);
+	if (!command->phases[index])
+		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
+	int n = hb_sim_phases_parse(command->phases[index], texts, &error);
+	if (n < 0)
+		return refuse_value("high", spec, error.text);
+	snprintf(tenant->label, sizeof tenant->label, "%.*s%s", (int)name, spec, n > 1 ? "..." : "");
+	tenant->slo_ns = -1;
+	int code = slo ? parse_slo(spec, slo + strlen(",slo="), &tenant->slo_ns) : HB_EXIT_OK;
+	return code ? code : resolve_phases(command, spec, texts, (uint32_t)n, tenant);
 }
 
 static int resolve_programs(struct hb_sim_command *command)
@@ -470,7 +516,7 @@ int hb_sim_command_parse(struct hb_sim_command *command, int argc, char **argv)
 void hb_sim_command_fini(struct hb_sim_command *command)
 {
 	for (size_t i = 0; i < HB_SIM_TENANTS_MAX; i++)
-		free(command->arrivals[i]);
+		free(command->phases[i]);
 	free(command->mode_list);
 	hb_trace_set_fini(&command->traces);
 }

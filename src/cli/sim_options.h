@@ -20,7 +20,7 @@ struct hb_sim_command {
 	const char *trace_paths[HB_SIM_TRACES_MAX];
 	size_t n_traces;
 	const char *high_specs[HB_SIM_TENANTS_MAX], *low_specs[HB_SIM_TENANTS_MAX];
-	char *arrivals[HB_SIM_TENANTS_MAX]; /* owned */
+	char *phases[HB_SIM_TENANTS_MAX]; /* owned; texts of high_specs, cut into their parts */
 	const char *report_path, *timeline_path;
 	int64_t window_from_ns, window_to_ns; /* -1 = not given */
 	unsigned jobs;

@@ -79,6 +79,21 @@ static json_t *append_element(json_t *list, json_t *element)
 	return NULL;
 }
 
+static json_t *pack_intervals(const struct hb_sim_result *result, struct hb_error *error)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < result->n_intervals && list; i++) {
+		const struct hb_sim_interval *interval = &result->intervals[i];
+		bool known = interval->requests > 0;
+		list = append_element(list, hb_json_pack(error, "{s:I, s:o, s:o, s:o}", "requests",
+							 (json_int_t)interval->requests, "p50_us",
+							 pack_microseconds(interval->p50_ns, known), "p99_us",
+							 pack_microseconds(interval->p99_ns, known), "low_relative",
+							 pack_number(interval->low, 6)));
+	}
+	return list;
+}
+
 json_t *hb_result_json_pack(const struct hb_sim_result *result, bool latencies, struct hb_error *error)
 {
 	json_t *high = json_array();
@@ -87,10 +102,13 @@ json_t *hb_result_json_pack(const struct hb_sim_result *result, bool latencies, 
 		high = append_element(high, pack_high(&result->high[i], latencies, error));
 	for (uint32_t i = 0; i < result->n_low && low; i++)
 		low = append_element(low, pack_low(&result->low[i], error));
-	return hb_json_pack(error, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o}", "gpu", result->gpu, "sharing",
-			    result->sharing, "seconds", pack_number(result->seconds, 9), "seed",
-			    (json_int_t)result->seed, "high", high, "low", low, "gpu_busy",
-			    pack_number(result->gpu_busy, 6), "wall_s", pack_number(result->wall_s, 3));
+	json_t *packed = hb_json_pack(error, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o}", "gpu", result->gpu, "sharing",
+				      result->sharing, "seconds", pack_number(result->seconds, 9), "seed",
+				      (json_int_t)result->seed, "high", high, "low", low, "gpu_busy",
+				      pack_number(result->gpu_busy, 6), "wall_s", pack_number(result->wall_s, 3));
+	if (packed && result->n_intervals)
+		json_object_set_new(packed, "intervals", pack_intervals(result, error));
+	return packed;
 }
 
 int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, bool latencies,

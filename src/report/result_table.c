@@ -202,6 +202,22 @@ static void write_preamble(FILE *out, const struct hb_sim_result *first)
 	fputc('\n', out);
 }
 
+static void write_intervals(FILE *out, const struct hb_sim_result *result)
+{
+	if (!result->n_intervals)
+		return;
+	double interval_s = (double)result->interval_ns / 1e9;
+	fprintf(out, "\n%s\n%8s%10s%8s%8s%10s\n", result->sharing, "from s", "requests", "p50 ms", "p99 ms", "low");
+	for (size_t i = 0; i < result->n_intervals; i++) {
+		const struct hb_sim_interval *interval = &result->intervals[i];
+		fprintf(out, "%8.2f%10llu", (double)i * interval_s, (unsigned long long)interval->requests);
+		write_number_cell(out, (double)interval->p50_ns / 1e6, interval->requests > 0);
+		write_number_cell(out, (double)interval->p99_ns / 1e6, interval->requests > 0);
+		write_share_cell(out, CELL + 2, interval->low, true, "");
+		fputc('\n', out);
+	}
+}
+
 void hb_result_table_write(FILE *out, const struct hb_sim_result *results, size_t n, const struct hb_table_style *style)
 {
 	if (n == 0)
@@ -226,4 +242,6 @@ void hb_result_table_write(FILE *out, const struct hb_sim_result *results, size_
 		else
 			write_wide_row(out, &results[i], label_width, style->colors);
 	}
+	for (size_t i = 0; i < n; i++)
+		write_intervals(out, &results[i]);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host side of a simulated tenant; see program.h. */
 #include "decide/kernel_class.h"
+#include "sim/intervals.h"
 #include "sim/simulation.h"
 
 #include <errno.h>
@@ -18,6 +19,8 @@
 #define GRAPH_FIRST_NS 5000
 /* Duration of the call that makes the GPU write a mark behind a launch (a stream memory operation). */
 #define MARK_NS 1500
+/* Between two tokens the host reads the one and prepares the other: some 30 us on an H200. */
+#define TOKEN_GAP_NS 25000
 
 void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
 {
@@ -42,12 +45,12 @@ void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_
 }
 
 /* Share of an iteration alone that is spent in matrix kernels. */
-static double matrix_share(const struct hb_program *program)
+static double matrix_share(const struct hb_program_part *part)
 {
-	const struct hb_workload *workload = program->workload;
+	const struct hb_workload *workload = part->workload;
 	double matrix = 0, busy = 0;
 	for (uint32_t op = 0; op < workload->n_ops; op++) {
-		matrix += program->works[op].power_share * (double)program->works[op].duration_ns;
+		matrix += part->works[op].power_share * (double)part->works[op].duration_ns;
 		busy += (double)workload->ops[op].duration_ns;
 	}
 	double alone = (double)workload->alone_ns * workload->n_iterations;
@@ -67,9 +70,54 @@ static int open_streams(struct hb_program *program, struct hb_simulation *simula
 	return program->stream < 0 ? program->stream : 0;
 }
 
+static int make_part(const struct hb_simulation *simulation, const struct hb_sim_phase *phase,
+		     struct hb_program_part *part)
+{
+	const struct hb_workload *workload = phase->workload;
+	*part = (struct hb_program_part){
+		.workload = workload, .graph = phase->graph, .tokens = phase->tokens ? phase->tokens : 1};
+	int result = hb_host_plan_init(&part->plan, workload, &simulation->spec);
+	if (result < 0)
+		return result;
+	part->works = calloc(workload->n_ops, sizeof *part->works);
+	if (!part->works)
+		return -ENOMEM;
+	for (uint32_t op = 0; op < workload->n_ops; op++)
+		hb_program_fill_work(&part->works[op], simulation->options->traces, &workload->ops[op]);
+	double recorded_power = matrix_share(part);
+	for (uint32_t op = 0; op < workload->n_ops; op++)
+		part->works[op].recorded_power = recorded_power;
+	return 0;
+}
+
+static void enter_phase(struct hb_program *program, uint32_t phase)
+{
+	const struct hb_program_part *part = &program->parts[phase];
+	program->phase = phase;
+	program->workload = part->workload;
+	program->graph = part->graph;
+	program->tokens = part->tokens;
+	program->plan = &part->plan;
+	program->works = part->works;
+	program->iteration = 0;
+}
+
+static int make_parts(struct hb_program *program, const struct hb_simulation *simulation)
+{
+	for (uint32_t i = 0; i < hb_service_phases(program->tenant); i++) {
+		struct hb_sim_phase phase = hb_service_phase(program->tenant, i);
+		program->n_parts = i + 1;
+		int result = make_part(simulation, &phase, &program->parts[i]);
+		if (result < 0)
+			return result;
+	}
+	enter_phase(program, 0);
+	return 0;
+}
+
 static void next_arrival(struct hb_program *program, struct hb_simulation *simulation)
 {
-	int64_t next = hb_arrivals_next(program->arrivals);
+	int64_t next = hb_service_arrivals_next(&program->arrivals, &program->next_phase);
 	int64_t shifted = next == INT64_MAX ? next : next + simulation->options->lead_ns;
 	program->next_arrival_ns = shifted < simulation->end_ns ? shifted : INT64_MAX;
 	hb_simulation_plan_hint(simulation, program);
@@ -78,30 +126,26 @@ static void next_arrival(struct hb_program *program, struct hb_simulation *simul
 /* The bytes of a request arrive when the request does, unless the mode's signs say otherwise (simulation_hints.c). */
 static int open_arrivals(struct hb_program *program, struct hb_simulation *simulation, struct hb_error *error)
 {
-	const char *text = program->tenant->arrivals;
 	uint64_t seed = simulation->options->seed + program->id;
-	int result = text ? hb_arrivals_new(text, seed, &program->arrivals, error) : 0;
-	if (result < 0)
+	program->closed = !program->tenant->arrivals;
+	int result = program->closed ? 0 : hb_service_arrivals_init(&program->arrivals, program->tenant, seed, error);
+	if (result < 0 || program->closed)
 		return result;
-	if (program->arrivals && hb_arrivals_kind(program->arrivals) == HB_ARRIVE_CLOSED) {
-		hb_arrivals_free(program->arrivals);
-		program->arrivals = NULL;
-	}
-	if (!program->arrivals || !program->takeover || simulation->mode.hints == HB_HINTS_LEARNED)
+	program->closed = hb_arrivals_kind(program->arrivals.of[0]) == HB_ARRIVE_CLOSED;
+	if (program->closed || !program->takeover || simulation->mode.hints == HB_HINTS_LEARNED)
 		return 0;
-	result = hb_arrivals_new(text, seed, &program->bytes, error);
+	result = hb_service_arrivals_init(&program->bytes, program->tenant, seed, error);
+	program->signs = !result;
 	if (!result)
-		program->bytes_ns = hb_arrivals_next(program->bytes) + simulation->options->lead_ns;
+		hb_simulation_plan_bytes(simulation, program);
 	return result;
 }
 
 int hb_program_init(struct hb_program *program, struct hb_simulation *simulation, const struct hb_sim_tenant *tenant,
 		    uint32_t id, bool high, struct hb_error *error)
 {
-	const struct hb_workload *workload = tenant->workload;
 	*program = (struct hb_program){
 		.tenant = tenant,
-		.workload = workload,
 		.id = id,
 		.high = high,
 		.wake_ns = INT64_MAX,
@@ -116,17 +160,9 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *simulation
 	hb_gate_init(&program->gate);
 	hb_rng_init(&program->hint_rng, simulation->options->seed, 1000 + id);
 	hb_host_pace_init(&program->pace, simulation->options->host_noise, simulation->options->seed + id);
-	int result = hb_host_plan_init(&program->plan, workload, &simulation->spec);
+	int result = make_parts(program, simulation);
 	if (result < 0)
 		return result;
-	program->works = calloc(workload->n_ops, sizeof *program->works);
-	if (!program->works)
-		return -ENOMEM;
-	for (uint32_t op = 0; op < workload->n_ops; op++)
-		hb_program_fill_work(&program->works[op], simulation->options->traces, &workload->ops[op]);
-	double recorded_power = matrix_share(program);
-	for (uint32_t op = 0; op < workload->n_ops; op++)
-		program->works[op].recorded_power = recorded_power;
 	result = open_streams(program, simulation);
 	if (!result && simulation->mode.spatial)
 		result = hb_simulation_open_spatial(simulation, program);
@@ -136,8 +172,12 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *simulation
 		result = open_arrivals(program, simulation, error);
 	if (result < 0)
 		return result;
+	size_t n_intervals = high ? 0 : hb_intervals_count(simulation->options);
+	program->busy_ns = n_intervals ? calloc(n_intervals, sizeof *program->busy_ns) : NULL;
+	if (n_intervals && !program->busy_ns)
+		return -ENOMEM;
 	program->state = PROGRAM_WAITS_ARRIVAL;
-	if (program->arrivals)
+	if (!program->closed)
 		next_arrival(program, simulation);
 	else
 		program->next_arrival_ns = high ? simulation->options->lead_ns : 0;
@@ -147,13 +187,17 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *simulation
 
 void hb_program_fini(struct hb_program *program)
 {
-	hb_host_plan_fini(&program->plan);
+	for (uint32_t i = 0; i < program->n_parts; i++) {
+		hb_host_plan_fini(&program->parts[i].plan);
+		free(program->parts[i].works);
+	}
 	hb_simulation_close_spatial(program);
 	hb_simulation_close_takeover(program);
-	free(program->works);
 	free(program->latency_ns);
-	hb_arrivals_free(program->bytes);
-	hb_arrivals_free(program->arrivals);
+	free(program->end_ns);
+	free(program->busy_ns);
+	hb_service_arrivals_fini(&program->bytes);
+	hb_service_arrivals_fini(&program->arrivals);
 }
 
 static const struct hb_iteration *iteration_of(const struct hb_program *program)
@@ -163,8 +207,8 @@ static const struct hb_iteration *iteration_of(const struct hb_program *program)
 
 static int64_t gap_ns(const struct hb_simulation *simulation, struct hb_program *program)
 {
-	int64_t gap = program->plan.gap_ns[iteration_of(program)->first_op + program->op];
-	if (program->tenant->graph)
+	int64_t gap = program->plan->gap_ns[iteration_of(program)->first_op + program->op];
+	if (program->graph)
 		gap = GRAPH_FIRST_NS;
 	gap = hb_host_pace_stretch(&program->pace, simulation->now_ns, gap);
 	if (program->op && simulation->mode.gate_depth && !program->high)
@@ -174,8 +218,22 @@ static int64_t gap_ns(const struct hb_simulation *simulation, struct hb_program 
 	return gap;
 }
 
+/* The time of a token counts from the end of the one before. */
+static void take_arrival(struct hb_simulation *simulation, struct hb_program *program)
+{
+	program->arrival_ns = program->token ? program->last_end_ns : program->next_arrival_ns;
+	if (program->token)
+		return;
+	if (!program->closed)
+		next_arrival(program, simulation);
+	else
+		program->next_arrival_ns = INT64_MAX; /* closed loop: the next request arrives when this one ends */
+}
+
 static void begin_iteration(struct hb_simulation *simulation, struct hb_program *program)
 {
+	if (program->high && !program->token && program->phase != program->next_phase)
+		enter_phase(program, program->next_phase);
 	program->op = 0;
 	program->state = PROGRAM_LAUNCHES;
 	program->wake_ns = simulation->now_ns + gap_ns(simulation, program);
@@ -184,11 +242,7 @@ static void begin_iteration(struct hb_simulation *simulation, struct hb_program 
 			program->begun_ns = simulation->now_ns;
 		return;
 	}
-	program->arrival_ns = program->next_arrival_ns;
-	if (program->arrivals)
-		next_arrival(program, simulation);
-	else
-		program->next_arrival_ns = INT64_MAX; /* closed loop: the next request arrives when this one ends */
+	take_arrival(simulation, program);
 	program->served_ns = simulation->now_ns;
 	/* As in the daemon, HP is at work from its first call until its synchronize call returns. */
 	hb_simulation_post_kind(simulation, program, HB_EVENT_BUSY);
@@ -203,11 +257,22 @@ static enum hb_class class_of_next(const struct hb_program *program)
 	return name ? hb_kernel_class(name) : HB_CLASS_UNKNOWN;
 }
 
+/* Adds what was launched to the program's work of this interval. Of a split kernel only a part was launched. */
+static void note_busy(const struct hb_simulation *simulation, struct hb_program *program, uint32_t op,
+		      const struct hb_gpu_model_work *launched)
+{
+	const struct hb_gpu_model_work *work = &program->works[op];
+	double part = work->blocks ? (double)launched->blocks / (double)work->blocks : 1;
+	size_t interval = program->busy_ns ? hb_interval_of(simulation->options, simulation->now_ns) : 0;
+	if (program->busy_ns && interval < hb_intervals_count(simulation->options))
+		program->busy_ns[interval] += part * (double)work->duration_ns;
+}
+
 static void submit(struct hb_simulation *simulation, struct hb_program *program)
 {
 	const struct hb_iteration *iteration = iteration_of(program);
 	program->launched_ns = simulation->now_ns;
-	program->launched_class = program->tenant->graph ? HB_CLASS_UNKNOWN : class_of_next(program);
+	program->launched_class = program->graph ? HB_CLASS_UNKNOWN : class_of_next(program);
 	if (program->spatial)
 		hb_simulation_spatial_launch(simulation, program);
 	if (program->takeover)
@@ -215,9 +280,11 @@ static void submit(struct hb_simulation *simulation, struct hb_program *program)
 	uint32_t op = iteration->first_op + program->op;
 	uint64_t cookie = hb_cookie(program->id, op, program->mark);
 	int result;
-	if (program->tenant->graph) {
+	if (program->graph) {
 		result = hb_gpu_model_submit_graph(simulation->model, simulation->now_ns, program->stream,
 						   &program->works[op], iteration->n_ops, cookie);
+		for (uint32_t i = 0; i < iteration->n_ops; i++)
+			note_busy(simulation, program, op + i, &program->works[op + i]);
 		program->op = iteration->n_ops;
 	} else {
 		struct hb_gpu_model_work work = program->works[op];
@@ -225,6 +292,7 @@ static void submit(struct hb_simulation *simulation, struct hb_program *program)
 		if (program->spatial && !program->high)
 			hb_simulation_spatial_shape(simulation, program, &work);
 		result = hb_gpu_model_submit(simulation->model, simulation->now_ns, program->stream, &work);
+		note_busy(simulation, program, op, &work);
 		program->op += !(program->spatial && program->spatial->blocks_done);
 	}
 	if (result < 0)
@@ -236,7 +304,7 @@ static void submit(struct hb_simulation *simulation, struct hb_program *program)
 		program->wake_ns = simulation->now_ns + gap_ns(simulation, program);
 	} else {
 		program->state = PROGRAM_ENTERS_SYNC;
-		int64_t tail = program->tenant->graph ? 0 : program->plan.tail_ns[program->iteration];
+		int64_t tail = program->graph ? 0 : program->plan->tail_ns[program->iteration];
 		program->sync_from_ns = simulation->now_ns +
 					hb_host_pace_stretch(&program->pace, simulation->now_ns, tail);
 		program->wake_ns = program->sync_from_ns;
@@ -279,18 +347,25 @@ static void try_launch(struct hb_simulation *simulation, struct hb_program *prog
 	submit(simulation, program);
 }
 
+static bool grow_latencies(struct hb_program *program)
+{
+	size_t capacity = program->latency_capacity ? 2 * program->latency_capacity : 1024;
+	int64_t *latency_ns = realloc(program->latency_ns, capacity * sizeof *latency_ns);
+	program->latency_ns = latency_ns ? latency_ns : program->latency_ns;
+	int64_t *end_ns = realloc(program->end_ns, capacity * sizeof *end_ns);
+	program->end_ns = end_ns ? end_ns : program->end_ns;
+	if (latency_ns && end_ns)
+		program->latency_capacity = capacity;
+	return latency_ns && end_ns;
+}
+
 static void record_latency(struct hb_simulation *simulation, struct hb_program *program)
 {
-	if (program->n_latency == program->latency_capacity) {
-		size_t capacity = program->latency_capacity ? 2 * program->latency_capacity : 1024;
-		int64_t *grown = realloc(program->latency_ns, capacity * sizeof *grown);
-		if (!grown) {
-			simulation->failure = -ENOMEM;
-			return;
-		}
-		program->latency_ns = grown;
-		program->latency_capacity = capacity;
+	if (program->n_latency == program->latency_capacity && !grow_latencies(program)) {
+		simulation->failure = -ENOMEM;
+		return;
 	}
+	program->end_ns[program->n_latency] = simulation->now_ns;
 	program->latency_ns[program->n_latency++] = simulation->now_ns - program->arrival_ns;
 }
 
@@ -331,7 +406,13 @@ static void end_iteration(struct hb_simulation *simulation, struct hb_program *p
 	program->served_ns = -1;
 	if (simulation->mode.reef)
 		hb_simulation_reef_changed(simulation);
-	if (!program->arrivals)
+	if (++program->token < program->tokens) {
+		program->state = PROGRAM_WAITS_TOKEN;
+		program->wake_ns = simulation->now_ns + TOKEN_GAP_NS;
+		return;
+	}
+	program->token = 0;
+	if (program->closed)
 		program->next_arrival_ns = simulation->now_ns < simulation->end_ns ? simulation->now_ns : INT64_MAX;
 	program->state = PROGRAM_WAITS_ARRIVAL;
 	program->wake_ns = program->next_arrival_ns;
@@ -360,6 +441,7 @@ void hb_program_step(struct hb_simulation *simulation, struct hb_program *progra
 	program->wake_ns = INT64_MAX;
 	switch (program->state) {
 	case PROGRAM_WAITS_ARRIVAL:
+	case PROGRAM_WAITS_TOKEN:
 		begin_iteration(simulation, program);
 		break;
 	case PROGRAM_LAUNCHES:

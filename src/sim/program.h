@@ -21,6 +21,7 @@
 #include "gate/gate.h"
 #include "gpumodel/model.h"
 #include "sim/host_plan.h"
+#include "sim/service.h"
 #include "sim/sharing_modes.h"
 #include "sim/sim.h"
 
@@ -28,6 +29,7 @@ struct hb_simulation;
 
 enum program_state {
 	PROGRAM_WAITS_ARRIVAL, /* waits for the next request */
+	PROGRAM_WAITS_TOKEN,   /* prepares the next token of a request until wake_ns */
 	PROGRAM_LAUNCHES,      /* enters the next launch call at wake_ns */
 	PROGRAM_GATED,         /* is blocked in the launch call */
 	PROGRAM_ENTERS_SYNC,   /* enters the synchronize call at wake_ns */
@@ -65,17 +67,32 @@ struct hb_program_takeover {
 	bool held; /* takeover kernels were launched and not released */
 };
 
-struct hb_program {
-	const struct hb_sim_tenant *tenant;
+/* What a program serves in one phase. */
+struct hb_program_part {
 	const struct hb_workload *workload;
-	uint32_t id; /* id of the core's tenant, and index in the simulation */
-	bool high;
-	enum hb_class launched_class; /* of the kernel launched last */
+	bool graph;
+	uint32_t tokens;
 	struct hb_host_plan plan;
 	struct hb_gpu_model_work *works; /* one for each op */
+};
+
+struct hb_program {
+	const struct hb_sim_tenant *tenant;
+	struct hb_program_part parts[HB_SIM_PHASES_MAX]; /* by phase */
+	uint32_t n_parts;
+	const struct hb_workload *workload; /* of the present phase, as the next four */
+	uint32_t id;                        /* id of the core's tenant, and index in the simulation */
+	bool high;
+	enum hb_class launched_class; /* of the kernel launched last */
+	bool graph;
+	uint32_t tokens;
+	const struct hb_host_plan *plan;
+	struct hb_gpu_model_work *works;
 	int client, stream;
-	struct hb_arrivals *arrivals; /* NULL = closed loop */
-	struct hb_arrivals *bytes;    /* the same arrivals again, for the signs; NULL = no signs */
+	bool closed; /* no arrivals: the next iteration begins when the last one has ended */
+	bool signs;  /* `bytes` are reported */
+	struct hb_service_arrivals arrivals;
+	struct hb_service_arrivals bytes; /* the same arrivals again, for the signs */
 
 	enum program_state state;
 	int64_t wake_ns;
@@ -83,6 +100,9 @@ struct hb_program {
 	uint32_t op;          /* the op to launch next, in the iteration */
 	int64_t sync_from_ns; /* when the program enters the synchronize call */
 	uint64_t in_flight;   /* submissions; takeover kernels do not count */
+	uint32_t token;       /* of the arrival that is served */
+	uint32_t phase;       /* of the request that is served or was served last */
+	uint32_t next_phase;  /* of the next arrival */
 	int64_t arrival_ns;   /* of the request that is served */
 	int64_t served_ns;    /* when serving it began; -1 = no request is served */
 	int64_t next_arrival_ns;
@@ -105,6 +125,8 @@ struct hb_program {
 	/* Results. */
 	int64_t *latency_ns;
 	size_t n_latency, latency_capacity;
+	int64_t *end_ns; /* of each request, as latency_ns */
+	double *busy_ns; /* LP: for each interval of the result; NULL = none are wanted */
 	uint64_t iterations;
 	int64_t begun_ns, last_end_ns;
 };

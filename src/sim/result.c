@@ -10,6 +10,9 @@ void hb_sim_result_fini(struct hb_sim_result *result)
 		return;
 	for (uint32_t i = 0; i < result->n_high; i++)
 		free(result->high[i].latency_ns);
+	for (uint32_t i = 0; i < result->n_low; i++)
+		free(result->low[i].busy_ns);
+	free(result->intervals);
 	free(result->spans);
 	*result = (struct hb_sim_result){.n_high = 0};
 }

@@ -27,6 +27,14 @@ struct hb_sim_low {
 	char workload[80];
 	double iterations_per_s;
 	double relative; /* to the same program alone on this GPU */
+	double *busy_ns; /* for each interval: GPU time alone of what it launched; NULL = no intervals */
+};
+
+/* An interval of the run: what HP and LP programs did in it. */
+struct hb_sim_interval {
+	uint64_t requests;      /* of the first HP program that ended in it */
+	int64_t p50_ns, p99_ns; /* of their latency; 0 without requests */
+	double low;             /* speed of the LP programs relative to alone, summed */
 };
 
 /* Rows of the timeline. */
@@ -56,6 +64,10 @@ struct hb_sim_result {
 	struct hb_sim_low low[HB_SIM_TENANTS_MAX];
 	double gpu_busy; /* share of time in which any kernel ran */
 	double wall_s;   /* real seconds the run took */
+	/* Empty unless asked for. */
+	struct hb_sim_interval *intervals;
+	size_t n_intervals;
+	int64_t interval_ns; /* length of each */
 	/* Empty unless asked for; ordered by start. */
 	struct hb_span *spans;
 	size_t n_spans;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "core/engine_auto_rule.h"
 #include "decide/defaults.h"
+#include "sim/intervals.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -113,7 +114,7 @@ static void take_completions(struct hb_simulation *simulation)
 		const struct hb_gpu_model_work *work = &program->works[hb_cookie_op(done.cookie)];
 		bool copy = work->kind == HB_GPU_MODEL_COPY_H2D || work->kind == HB_GPU_MODEL_COPY_D2H;
 		hb_simulation_span(simulation, copy ? HB_SPAN_COPY : HB_SPAN_KERNEL, program->id,
-				   program->tenant->graph ? "graph" : work->name, done.start_ns, done.end_ns);
+				   program->graph ? "graph" : work->name, done.start_ns, done.end_ns);
 		hb_program_completed(simulation, program, &done);
 	}
 	struct hb_gpu_model_switch change;
@@ -223,7 +224,7 @@ static void fill_high(struct hb_sim_high *out, struct hb_program *program)
 {
 	qsort(program->latency_ns, program->n_latency, sizeof *program->latency_ns, compare_values);
 	snprintf(out->workload, sizeof out->workload, "%s", program->tenant->label);
-	out->rate_per_s = program->arrivals ? hb_arrivals_rate_per_s(program->arrivals) : 0;
+	out->rate_per_s = program->closed ? 0 : hb_arrivals_rate_per_s(program->arrivals.of[0]);
 	out->requests = program->n_latency;
 	out->latency_ns = program->latency_ns;
 	program->latency_ns = NULL;
@@ -243,7 +244,22 @@ static double low_rate(const struct hb_simulation *simulation, const struct hb_p
 	return part / ((double)simulation->now_ns / 1e9);
 }
 
-static void fill_result(struct hb_simulation *simulation, struct hb_sim_result *result)
+static int fill_intervals(struct hb_simulation *simulation, struct hb_sim_result *result)
+{
+	int code = hb_intervals_init(result, simulation->options);
+	const struct hb_program *high = &simulation->programs[0];
+	if (!code && simulation->n_high)
+		code = hb_intervals_add_high(result, simulation->options, high->latency_ns, high->end_ns,
+					     high->n_latency);
+	for (uint32_t i = 0; i < result->n_low; i++) {
+		struct hb_program *low = &simulation->programs[simulation->n_high + i];
+		result->low[i].busy_ns = low->busy_ns;
+		low->busy_ns = NULL;
+	}
+	return code;
+}
+
+static int fill_result(struct hb_simulation *simulation, struct hb_sim_result *result)
 {
 	*result = (struct hb_sim_result){
 		.seconds = simulation->options->seconds,
@@ -253,6 +269,7 @@ static void fill_result(struct hb_simulation *simulation, struct hb_sim_result *
 	};
 	memcpy(result->gpu, simulation->spec.name, sizeof result->gpu);
 	memcpy(result->sharing, simulation->mode.name, sizeof result->sharing);
+	int code = fill_intervals(simulation, result); /* before the latencies are sorted */
 	for (uint32_t i = 0; i < simulation->n_high; i++)
 		fill_high(&result->high[i], &simulation->programs[i]);
 	for (uint32_t i = simulation->n_high; i < simulation->n_programs; i++) {
@@ -266,6 +283,7 @@ static void fill_result(struct hb_simulation *simulation, struct hb_sim_result *
 	result->n_spans = simulation->n_spans;
 	result->spans_truncated = simulation->spans_truncated;
 	simulation->spans = NULL;
+	return code;
 }
 
 static int set_up_simulation(struct hb_simulation *simulation)
@@ -297,8 +315,8 @@ static int run_once(const struct hb_sim_options *options, const struct hb_mode *
 	int code = set_up_simulation(&simulation);
 	if (!code)
 		code = run_loop(&simulation);
-	if (!code)
-		fill_result(&simulation, result);
+	if (!code && (code = fill_result(&simulation, result)))
+		hb_sim_result_fini(result);
 	for (uint32_t i = 0; simulation.programs && i < simulation.n_programs; i++)
 		hb_program_fini(&simulation.programs[i]);
 	free(simulation.programs);
@@ -326,6 +344,7 @@ static int run_alone(const struct hb_sim_options *options, const struct hb_gpu_s
 	struct hb_sim_options alone = *options;
 	alone.n_high = high;
 	alone.n_low = !high;
+	alone.interval_ns = 0;
 	if (high)
 		alone.high[0] = options->high[index];
 	else
@@ -335,6 +354,15 @@ static int run_alone(const struct hb_sim_options *options, const struct hb_gpu_s
 	/* The same arrivals as among the others: see hb_program_init(). */
 	alone.seed = options->seed + (high ? index : 0);
 	return run_once(&alone, &native, spec, result, error);
+}
+
+/* GPU time of a mean iteration. */
+static double busy_of_iteration(const struct hb_workload *workload)
+{
+	double busy_ns = 0;
+	for (uint32_t op = 0; op < workload->n_ops; op++)
+		busy_ns += (double)workload->ops[op].duration_ns;
+	return busy_ns / workload->n_iterations;
 }
 
 static int compare_with_alone(const struct hb_sim_options *options, const struct hb_gpu_spec *spec,
@@ -358,6 +386,10 @@ static int compare_with_alone(const struct hb_sim_options *options, const struct
 		if (code)
 			return code;
 		result->low[i].relative = result->low[i].iterations_per_s / alone.low[0].iterations_per_s;
+		if (result->n_intervals)
+			hb_intervals_add_low(result, options, result->low[i].busy_ns,
+					     alone.low[0].iterations_per_s *
+						     busy_of_iteration(options->low[i].workload));
 		hb_sim_result_fini(&alone);
 	}
 	return 0;

@@ -65,6 +65,8 @@ void hb_simulation_give_hints(struct hb_simulation *simulation, struct hb_progra
 /* The program begins to serve a request and calls the driver for the first time. */
 void hb_simulation_begin_calls(struct hb_simulation *simulation, struct hb_program *program);
 int64_t hb_simulation_next_hint_ns(const struct hb_program *program);
+/* Computes when the bytes of a request arrive next. */
+void hb_simulation_plan_bytes(const struct hb_simulation *simulation, struct hb_program *program);
 /* The bytes of a request arrive now: a sign. */
 void hb_simulation_report_bytes(struct hb_simulation *simulation, struct hb_program *program);
 /* simulation_takeover.c: foresight of HP programs. Only sign() may be called for a program without foresight. */

@@ -59,7 +59,7 @@ void hb_simulation_plan_hint(struct hb_simulation *simulation, struct hb_program
 	if (quality == HB_HINTS_MISSING && hb_rng_below(&program->hint_rng, 2))
 		return;
 	int64_t ahead = quality == HB_HINTS_LATE ? LATE_AHEAD_NS : HINT_AHEAD_NS;
-	int64_t first = program->next_arrival_ns + program->plan.gap_ns[0];
+	int64_t first = program->next_arrival_ns + program->plan->gap_ns[0];
 	program->hint_ns = program->next_arrival_ns - ahead;
 	program->hint_start_ns = quality == HB_HINTS_EARLY ? first - EARLY_BY_NS : first;
 	if (quality == HB_HINTS_EARLY)
@@ -124,9 +124,15 @@ void hb_simulation_begin_calls(struct hb_simulation *simulation, struct hb_progr
 		give_sign(simulation, program, HB_SIGN_CALL, SOURCE_CALL);
 }
 
+void hb_simulation_plan_bytes(const struct hb_simulation *simulation, struct hb_program *program)
+{
+	uint32_t phase;
+	int64_t next_ns = hb_service_arrivals_next(&program->bytes, &phase);
+	program->bytes_ns = next_ns == INT64_MAX ? next_ns : next_ns + simulation->options->lead_ns;
+}
+
 void hb_simulation_report_bytes(struct hb_simulation *simulation, struct hb_program *program)
 {
-	int64_t next_ns = hb_arrivals_next(program->bytes);
-	program->bytes_ns = next_ns == INT64_MAX ? next_ns : next_ns + simulation->options->lead_ns;
+	hb_simulation_plan_bytes(simulation, program);
 	give_sign(simulation, program, HB_SIGN_SOCKET, SOURCE_REQUEST);
 }

@@ -39,7 +39,7 @@ static int make_shapes(const struct hb_simulation *simulation, struct hb_program
 		shape->key = hb_spatial_key(workload->ops[op].name, (uint32_t)work->blocks, 1, 1, work->threads,
 					    work->shared_bytes);
 		shape->flags = flags_of(simulation, work, kernel);
-		if (program->tenant->graph) {
+		if (program->graph) {
 			*shape = (struct hb_spatial_shape){.key = hb_spatial_key(op, 0, 0, 0, 0, 0)};
 			continue;
 		}

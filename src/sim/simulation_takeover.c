@@ -179,8 +179,8 @@ void hb_simulation_takeover_launch(struct hb_simulation *simulation, struct hb_p
 		refresh_facts(simulation, program);
 		hb_process_foresight_launch(&takeover->process, simulation->now_ns);
 	}
-	takeover->graphs += program->tenant->graph;
-	takeover->kernels += !program->tenant->graph;
+	takeover->graphs += program->graph;
+	takeover->kernels += !program->graph;
 }
 
 void hb_simulation_takeover_wait(struct hb_simulation *simulation, struct hb_program *program)
