@@ -37,68 +37,28 @@
  * LP's side learns its kernels' harm from the excess, this side its reserve, and the
  * policy its allowance. The allowance of the next request is published when one ends.
  *
- * Guard: limits LP by the delay that it caused; it needs no SLO (docs/decisions/0014).
- * Requests are judged in batches of HB_SPATIAL_BATCH. A batch suffers if its excess is
- * more than half of what it allowed; that is noted as soon as it is certain.
- *
- *	no batch suffers for     LP may do more between requests, one step (`gaps`)
- *	`gaps_patience` requests
- *	a batch suffers          one step back (all of them if it suffers much); the next try
- *	                         after twice as many requests. Without a step to take back
- *	                         the reserve grows by a sixteenth of the GPU, up to half of it
- *	                         (behind a smaller mask a cluster may never start)
- *	a batch suffers with     an allowance of 0 for HB_SPATIAL_PAUSE requests, then the
- *	the largest reserve      largest reserve again; twice as long each time
- *	below an eighth for      the reserve shrinks by a sixteenth, from HB_DEFAULT_RESERVE_PPM
- *	`patience` requests      to HB_DEFAULT_RESERVE_LEAST_PPM; if that was wrong, the next try
- *	                         comes after twice as many requests
+ * Everything that is learned belongs to a kind of request (spatial_kind.h). Each kind has a
+ * guard, which limits LP by the delay that it caused (spatial_guard.h), and with an SLO a
+ * budget (slo_budget.h).
  */
 #ifndef HB_DECIDE_SPATIAL_HIGH_H
 #define HB_DECIDE_SPATIAL_HIGH_H
 
-#include "decide/spatial.h"
+#include "decide/spatial_kind.h"
 
-#define HB_SPATIAL_STRIDE 16     /* launches that share one position */
-#define HB_SPATIAL_POSITIONS 128 /* later launches share the last position */
-#define HB_SPATIAL_LENGTHS 64    /* kinds of requests, by their number of launches */
 #define HB_SPATIAL_CLOSED_EVERY 256
 #define HB_SPATIAL_CLOSED_RUN 4
 #define HB_SPATIAL_FIRST_CLOSED 8
-#define HB_SPATIAL_SAMPLES 8
-#define HB_SPATIAL_BATCH 64
-#define HB_SPATIAL_PATIENCE 256 /* requests; initial value */
-#define HB_SPATIAL_PAUSE 256    /* requests; initial value */
 
-/* Requests with about the same number of launches. */
-struct hb_spatial_length {
-	uint32_t launches; /* 0 = unused */
-	uint32_t used;     /* number of the last such request */
-	uint32_t closed;   /* requests measured alone so far */
-	int64_t alone_ns;  /* lower quartile of the newest HB_SPATIAL_SAMPLES times alone */
-	int64_t wait_ns;   /* the same of the part that is spent waiting */
-	int64_t all_of_ns[HB_SPATIAL_SAMPLES], wait_of_ns[HB_SPATIAL_SAMPLES];
-};
-
-struct hb_spatial_guard {
-	uint32_t reserve;       /* SMs to leave free */
-	uint32_t judged;        /* requests in this batch so far */
-	int64_t excess_ns;      /* sum of their excess */
-	int64_t terms_ns;       /* sum of what they allowed */
-	uint32_t calm;          /* requests since a batch had more than little excess */
-	uint32_t well;          /* requests since a batch suffered last */
-	uint32_t patience;      /* calm requests needed before the reserve shrinks */
-	bool tries;             /* the reserve is smaller than one known to be enough */
-	uint32_t gaps;          /* steps of LP between requests: 0 .. HB_SPATIAL_GAPS_MOST */
-	uint32_t gaps_calm;     /* requests since a batch suffered */
-	uint32_t gaps_patience; /* such requests needed before the next step */
-	uint32_t gated;         /* remaining requests with an allowance of 0 */
-	uint32_t pause;         /* length of the next such pause, in requests */
+/* Requests that followed each other at once, up to now. The next one may have waited for all of them. */
+struct hb_spatial_queue {
+	int64_t waited_ns, excess_ns; /* their time, and the part that LP caused */
+	bool chained;                 /* the request followed another one */
 };
 
 struct hb_spatial_high {
 	struct hb_spatial_beacon *beacon;
-	int64_t slo_ns; /* 0 = none */
-	uint32_t sms;
+	int64_t slo_ns;         /* 0 = none */
 	uint32_t allowance_ppm; /* delay that LP may cause, in ppm of the time alone; 0 = LP waits. Set by the caller */
 	/* the request */
 	int64_t begin_ns, last_end_ns, deadline_ns;
@@ -108,13 +68,12 @@ struct hb_spatial_high {
 	bool was_closed;                         /* `closed` of the request before */
 	int64_t passed_ns[HB_SPATIAL_POSITIONS]; /* when this request reached each position */
 	/* learned */
+	struct hb_spatial_queue queue;
 	uint32_t requests;
-	int64_t left_ns[HB_SPATIAL_POSITIONS]; /* time left that nine of ten requests keep; 0 = not known */
-	struct hb_spatial_length lengths[HB_SPATIAL_LENGTHS];
-	int64_t alone_ns; /* mean time alone of the last requests */
-	int64_t gap_mean_ns;
-	int64_t harm_ns; /* delay of the last request caused by LP; -1 = not known */
-	struct hb_spatial_guard guard;
+	uint32_t new_left; /* requests that may still be closed because their kind is new */
+	struct hb_spatial_kinds kinds;
+	int64_t alone_ns; /* mean time alone of the last requests of the last kind; 0 = not known */
+	int64_t harm_ns;  /* delay of the last request caused by LP; -1 = not known */
 };
 
 /* Starts without knowledge. The beacon may be NULL: then nothing is published. */

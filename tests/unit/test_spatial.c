@@ -163,6 +163,8 @@ static void test_without_slack_it_waits(void **state)
 	learn_duration(rig->low, &unmasked, 2 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, rig->hp.now_ns + 10 * MS);
 	assert_int_equal(ask(rig, &unmasked), HB_SPATIAL_GO);
+	for (int i = 0; i < 160; i++)
+		hb_spatial_high_launch(&rig->hp.high, rig->hp.now_ns);
 	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns + 1);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, rig->hp.now_ns + MS);
 	assert_int_equal(ask(rig, &unmasked), HB_SPATIAL_WAIT);

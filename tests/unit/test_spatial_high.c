@@ -122,12 +122,12 @@ static void test_gated_longer_each_time(void **state)
 	uint32_t runs[4] = {0}, n = 0;
 	let_beside(service);
 	for (int i = 0; i < 4000 && n < 4; i++) {
-		bool gated = service->high.guard.gated > 0;
+		bool gated = service->high.kinds.last->guard.gated > 0;
 		if (gated)
 			assert_int_equal(reserve_of(service), 31);
 		serve(service, 160, service->high.closed ? 2 * MS : 3 * MS);
 		runs[n] += gated;
-		n += gated && !service->high.guard.gated;
+		n += gated && !service->high.kinds.last->guard.gated;
 	}
 	assert_int_equal(n, 4);
 	for (int i = 0; i < 4; i++)
@@ -141,9 +141,9 @@ static void test_smaller_reserve_is_tried_more_rarely(void **state)
 	uint32_t tries = 0, before = 0;
 	let_beside(service);
 	for (int i = 0; i < 8192; i++) {
-		uint32_t reserve = service->high.guard.reserve;
+		uint32_t reserve = service->high.kinds.last->guard.reserve;
 		serve(service, 160, service->high.closed || reserve > 31 ? 2 * MS : 2300 * US);
-		tries += service->high.guard.reserve < reserve;
+		tries += service->high.kinds.last->guard.reserve < reserve;
 		before = i == 2047 ? tries : before;
 	}
 	assert_in_range(before, 2, 6);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kinds of requests of one HP process, and what HP's side of the spatial engine has
+ * learned of each (spatial_high.h). Requests are of one kind if their numbers of launches
+ * differ by less than an eighth; a request of CUDA graphs has few. Duration does not
+ * distinguish kinds, because LP changes it.
+ *
+ * The kind of a request is known when it ends. The next request is assumed to be of the
+ * same kind, so only the first request after a change is misjudged.
+ *
+ * Everything that limits LP belongs to the kind. A kind that was delayed does not limit LP
+ * beside another, and a kind that returns after HB_SPATIAL_ABSENT_NS has forgotten its
+ * back-off (docs/decisions/0024).
+ */
+#ifndef HB_DECIDE_SPATIAL_KIND_H
+#define HB_DECIDE_SPATIAL_KIND_H
+
+#include "decide/spatial_guard.h"
+
+#define HB_SPATIAL_STRIDE 16     /* launches that share one position */
+#define HB_SPATIAL_POSITIONS 128 /* later launches share the last position */
+#define HB_SPATIAL_KINDS 16      /* a new kind replaces the one that was not seen for longest */
+#define HB_SPATIAL_SAMPLES 8
+#define HB_SPATIAL_ABSENT_NS INT64_C(500000000)
+
+struct hb_spatial_kind {
+	uint32_t launches; /* 0 = unused */
+	uint32_t requests;
+	int64_t seen_ns;       /* end of the last such request */
+	uint32_t closed;       /* requests measured alone so far */
+	int64_t alone_ns;      /* lower quartile of the newest HB_SPATIAL_SAMPLES times alone */
+	int64_t wait_ns;       /* the same of the part that is spent waiting */
+	int64_t mean_alone_ns; /* alone_ns, smoothed; 0 = not known */
+	int64_t gap_mean_ns;   /* from the end of a request to the begin of the next; 0 = not known */
+	uint32_t chained_ppm;  /* share of requests that began as soon as the one before had ended; smoothed */
+	int64_t all_of_ns[HB_SPATIAL_SAMPLES], wait_of_ns[HB_SPATIAL_SAMPLES];
+	int64_t left_ns[HB_SPATIAL_POSITIONS]; /* time left that nine of ten requests keep; 0 = not known */
+	struct hb_spatial_guard guard;
+};
+
+struct hb_spatial_kinds {
+	struct hb_spatial_kind *last; /* of the last request; never NULL */
+	struct hb_spatial_kind of[HB_SPATIAL_KINDS];
+};
+
+void hb_spatial_kinds_init(struct hb_spatial_kinds *kinds, uint32_t sms);
+/* A request with this number of launches has ended: makes its kind the last one. True = it is another kind than before. */
+bool hb_spatial_kinds_note(struct hb_spatial_kinds *kinds, uint32_t launches, int64_t now_ns);
+/* A request of the kind was measured alone. */
+void hb_spatial_kind_learn_alone(struct hb_spatial_kind *kind, int64_t all_ns, int64_t wait_ns);
+/* A request took took_ns from this position on. */
+void hb_spatial_kind_learn_left(struct hb_spatial_kind *kind, uint32_t position, int64_t took_ns);
+void hb_spatial_kind_learn_gap(struct hb_spatial_kind *kind, int64_t gap_ns);
+void hb_spatial_kind_learn_chained(struct hb_spatial_kind *kind, bool chained);
+/*
+ * A request that follows another at once has either waited for it, or is caused by it, as the next token of a text is. The
+ * latter is assumed if seven of eight do so; no service that meets an objective has such a queue.
+ */
+bool hb_spatial_kind_may_queue(const struct hb_spatial_kind *kind);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Promises about kinds of requests and objectives in the spatial engine: what is learned of
+ * one kind does not limit LP beside another, a kind that returns has forgotten its
+ * back-off, and an objective with slack lets LP delay HP as long as HP meets it.
+ */
+#include "spatial_unit_rig.h"
+#include "unit.h"
+
+#include <stdlib.h>
+
+#define MANY 160 /* launches of an eager request */
+#define FEW 1    /* of a graph */
+
+static int set_up(void **state)
+{
+	struct service *service = calloc(1, sizeof *service);
+	start_service(service);
+	let_beside(service);
+	*state = service;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	free(*state);
+	return 0;
+}
+
+static uint32_t reserve_of(const struct service *service)
+{
+	return service->beacon->reserve & HB_SPATIAL_RESERVE_MASK;
+}
+
+/* Requests that take alone_ns while LP waits, else took_ns. Returns the number during which LP waited. */
+static uint32_t serve_kind(struct service *service, int requests, uint32_t launches, int64_t alone_ns, int64_t took_ns)
+{
+	uint32_t closed = 0;
+	for (int i = 0; i < requests; i++) {
+		closed += service->high.closed;
+		serve(service, launches, service->high.closed ? alone_ns : took_ns);
+	}
+	return closed;
+}
+
+static void a_kind_that_suffers_does_not_limit_another(void **state)
+{
+	struct service *service = *state;
+	serve_kind(service, 64, MANY, 2 * MS, 2 * MS);
+	uint32_t reserve = reserve_of(service);
+	serve_kind(service, 2000, FEW, MS, 2 * MS);
+	assert_true(service->high.kinds.last->guard.gated > 0);
+	/* One request shows the change; then LP runs beside HP as before. */
+	assert_in_range(serve_kind(service, 100, MANY, 2 * MS, 2 * MS), 1, 1 + HB_SPATIAL_CLOSED_RUN);
+	assert_true(reserve_of(service) <= reserve);
+	serve_kind(service, 2, FEW, MS, MS);
+	assert_true(service->high.kinds.last->guard.gated > 0); /* it was away for a moment only */
+}
+
+static void a_new_kind_is_measured_alone_first(void **state)
+{
+	struct service *service = *state;
+	serve_kind(service, 100, MANY, 2 * MS, 2 * MS);
+	serve(service, FEW, MS);
+	for (uint32_t i = 1; i < HB_SPATIAL_FIRST_CLOSED; i++) {
+		assert_int_equal(service->beacon->allow_ns, 0);
+		serve(service, FEW, MS);
+	}
+	assert_in_range(service->beacon->allow_ns, 49 * US, 51 * US); /* a twentieth of a ms */
+}
+
+static void a_kind_that_returns_has_forgotten_its_pauses(void **state)
+{
+	struct service *service = *state;
+	serve_kind(service, 4000, FEW, MS, 2 * MS);
+	struct hb_spatial_kind *suffers = service->high.kinds.last;
+	assert_true(suffers->guard.pause > 2 * HB_SPATIAL_PAUSE);
+	serve_kind(service, 500, MANY, 2 * MS, 2 * MS);
+	serve(service, FEW, MS);
+	assert_ptr_equal(service->high.kinds.last, suffers);
+	assert_int_equal(suffers->guard.gated, 0);
+	assert_int_equal(suffers->guard.pause, HB_SPATIAL_PAUSE);
+	assert_int_equal(suffers->guard.reserve, SMS / 2); /* what was learned stays */
+}
+
+/* Kinds without end must not stop LP: only one request in NEW_EVERY may be closed because it is new. */
+static void endless_kinds_close_few_requests(void **state)
+{
+	struct service *service = *state;
+	uint32_t closed = 0, launches = 1;
+	for (int i = 0; i < 4000; i++) {
+		closed += service->high.closed;
+		serve(service, launches, MS);
+		launches = launches < 2000 ? launches + launches / 4 + 1 : 1;
+	}
+	assert_in_range(closed, 64, 64 + 4000 / 16 + 2 * 4000 * HB_SPATIAL_CLOSED_RUN / HB_SPATIAL_CLOSED_EVERY);
+}
+
+/* The only kind of a service is judged as it was before there were kinds: goldens of the simulator rely on it. */
+static void lengths_within_an_eighth_are_one_kind(void **state)
+{
+	struct service *service = *state;
+	struct hb_spatial_kind *kind = service->high.kinds.last;
+	for (uint32_t launches = MANY - 15; launches <= MANY + 15; launches++)
+		serve(service, launches, 2 * MS);
+	assert_ptr_equal(service->high.kinds.last, kind);
+}
+
+/* --- objectives --- */
+
+static void an_objective_with_slack_is_a_budget(void **state)
+{
+	struct service *service = *state;
+	serve_kind(service, 2000, MANY, 2 * MS, 2200 * US);
+	assert_true(reserve_of(service) == SMS / 2 || service->high.kinds.last->guard.gated);
+	hb_spatial_high_set_slo(&service->high, 3 * MS);
+	serve_kind(service, 6000, MANY, 2 * MS, 2200 * US);
+	assert_int_equal(reserve_of(service), 2);
+	assert_int_equal(service->high.kinds.last->guard.gaps, HB_SPATIAL_GAPS_MOST);
+}
+
+static void requests_that_nearly_miss_tighten_the_limits(void **state)
+{
+	struct service *service = *state;
+	hb_spatial_high_set_slo(&service->high, 3 * MS);
+	serve_kind(service, 6000, MANY, 2 * MS, 2200 * US);
+	uint32_t gaps = service->high.kinds.last->guard.gaps;
+	serve_kind(service, 16, MANY, 2 * MS, 2950 * US);
+	assert_true(service->high.kinds.last->guard.gaps < gaps);
+	serve_kind(service, 256, MANY, 2 * MS, 2950 * US);
+	assert_int_equal(reserve_of(service), SMS / 2);
+}
+
+/* A miss for which LP is not to blame. */
+static void a_slow_host_does_not_use_up_the_budget(void **state)
+{
+	struct service *service = *state;
+	hb_spatial_high_set_slo(&service->high, 3 * MS);
+	serve_kind(service, 6000, MANY, 2 * MS, 2200 * US);
+	for (int i = 0; i < 256; i++) {
+		struct hb_spatial_high *high = &service->high;
+		hb_spatial_high_begin(high, service->now_ns, 0);
+		for (int launch = 0; launch < MANY; launch++)
+			hb_spatial_high_launch(high, service->now_ns += 25 * US);
+		hb_spatial_high_wait(high, service->now_ns);
+		hb_spatial_high_end(high, service->now_ns += 10 * US);
+		service->now_ns += 2 * MS;
+	}
+	assert_int_equal(reserve_of(service), 2);
+}
+
+/* Without slack worth a budget nothing changes. */
+static void a_tight_objective_changes_nothing(void **state)
+{
+	struct service *service = *state, *same = calloc(1, sizeof *same);
+	start_service(same);
+	let_beside(same);
+	hb_spatial_high_set_slo(&service->high, 2200 * US);
+	for (int i = 0; i < 3000; i++) {
+		int64_t took_ns = (2000 + i % 7 * 50) * US;
+		serve(service, MANY, service->high.closed ? 2 * MS : took_ns);
+		serve(same, MANY, same->high.closed ? 2 * MS : took_ns);
+		assert_int_equal(service->beacon->allow_ns, same->beacon->allow_ns);
+		assert_int_equal(service->beacon->reserve, same->beacon->reserve);
+	}
+	free(same);
+}
+
+static void zones(void **state)
+{
+	assert_int_equal(hb_slo_budget_zone(0, MS, 9 * MS, MS), HB_SLO_NONE);
+	assert_int_equal(hb_slo_budget_zone(1100 * US, MS, 9 * MS, MS), HB_SLO_NONE);
+	assert_int_equal(hb_slo_budget_zone(2 * MS, MS, 1400 * US, 400 * US), HB_SLO_CALM);
+	assert_int_equal(hb_slo_budget_zone(2 * MS, MS, 1600 * US, 600 * US), HB_SLO_MIDDLE);
+	assert_int_equal(hb_slo_budget_zone(2 * MS, MS, 1900 * US, 900 * US), HB_SLO_NEAR);
+	assert_int_equal(hb_slo_budget_zone(2 * MS, MS, 2100 * US, 1100 * US), HB_SLO_MISSED);
+	assert_int_equal(hb_slo_budget_zone(2 * MS, MS, 4 * MS, 10 * US), HB_SLO_CALM); /* late also without LP */
+}
+
+/* Requests that queue are judged with their wait, unless nearly all follow each other, as tokens do. */
+static bool is_limited_after_chains(int length)
+{
+	struct service *service = calloc(1, sizeof *service);
+	start_service(service);
+	let_beside(service);
+	hb_spatial_high_set_slo(&service->high, 4 * MS);
+	for (int i = 0; i < 6000; i++) {
+		service->now_ns = service->high.last_end_ns + (i % length ? 30 * US : 10 * MS);
+		serve(service, MANY, service->high.closed ? 2 * MS : 2300 * US);
+	}
+	bool limited = service->high.kinds.last->guard.reserve > 2;
+	free(service);
+	return limited;
+}
+
+static void a_queue_uses_up_slack_and_a_chain_of_tokens_does_not(void **state)
+{
+	assert_false(is_limited_after_chains(32));
+	assert_true(is_limited_after_chains(2));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(a_kind_that_suffers_does_not_limit_another),
+		TEST(a_new_kind_is_measured_alone_first),
+		TEST(a_kind_that_returns_has_forgotten_its_pauses),
+		TEST(endless_kinds_close_few_requests),
+		TEST(lengths_within_an_eighth_are_one_kind),
+		TEST(an_objective_with_slack_is_a_budget),
+		TEST(requests_that_nearly_miss_tighten_the_limits),
+		TEST(a_slow_host_does_not_use_up_the_budget),
+		TEST(a_tight_objective_changes_nothing),
+		TEST(zones),
+		TEST(a_queue_uses_up_slack_and_a_chain_of_tokens_does_not),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
