@@ -340,6 +340,25 @@ static void without_a_daemon_the_reserve_is_kept(void **state)
 	assert_int_equal(host.memory_asked, 0);
 }
 
+static void lose_the_socket_and_take_all_but_the_reserve(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(unlink(getenv("HB_SOCKET")) == 0);
+	take_all_but_the_reserve();
+}
+
+/* The heartbeat is fresh and the lease too small, but the daemon cannot be asked for a larger one. */
+static void if_no_question_reaches_the_daemon_the_reserve_is_kept(void **state)
+{
+	host.page->gpus[0].total_bytes = 100 * MIB;
+	host.gpu->reserve_bytes = 30 * MIB;
+	host.page->gpus[0].low_others_bytes = 10 * MIB;
+	host.page->gpus[0].low_lease_bytes = 10 * MIB;
+	run_limited(lose_the_socket_and_take_all_but_the_reserve, UINT64_MAX);
+	assert_int_equal(used(), 60 * MIB);
+	assert_int_equal(host.memory_asked, 0);
+}
+
 static void take_in_small_steps(void)
 {
 	CUdeviceptr pointer;
@@ -441,6 +460,7 @@ int main(void)
 		T(memory_that_is_not_freed_stays_on_the_account),
 		T(a_low_tenant_cannot_use_the_reserve),
 		T(without_a_daemon_the_reserve_is_kept),
+		T(if_no_question_reaches_the_daemon_the_reserve_is_kept),
 		T(memory_within_the_lease_is_taken_without_a_question),
 		T(a_high_tenant_can_use_the_reserve),
 		T(the_tenant_sees_its_limit),
