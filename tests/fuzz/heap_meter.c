@@ -19,7 +19,11 @@
 static _Atomic int64_t before_the_file;
 static _Atomic int64_t *allocated = &before_the_file;
 
-#if defined __SANITIZE_ADDRESS__
+#ifndef __has_feature /* gcc 12, which defines __SANITIZE_ADDRESS__; clang 14 does not */
+#define __has_feature(name) 0
+#endif
+
+#if defined __SANITIZE_ADDRESS__ || __has_feature(address_sanitizer)
 
 /* From sanitizer/allocator_interface.h, which gcc does not install. */
 size_t __sanitizer_get_allocated_size(const volatile void *block);
