@@ -255,7 +255,9 @@ struct hb_page {
 	hb_page_u32 recording;       /* daemon; not 0: LP processes record their launches (page_trace.h) */
 	hb_page_i64 daemon_since_ns; /* daemon; time at which the daemon started */
 	hb_page_u32 features;        /* daemon; set of enum hb_page_feature: what this daemon can do */
-	unsigned char reserved1[4096 - 76];
+	/* daemon; share of the GPU that LP tenants get in any case, all together; 0 = none */
+	hb_page_u32 low_minimum_ppm;
+	unsigned char reserved1[4096 - 80];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };

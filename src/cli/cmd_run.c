@@ -213,6 +213,11 @@ static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], 
 	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES && left_ms(until_ns) > 0);
 	if (result == 0 && member.page->priority != request->options.priority)
 		fprintf(stderr, "hb run: priority high was not granted; `hb status` says why\n");
+	if (result == 0 && member.page->priority == HB_PAGE_HIGH && member.page->low_minimum_ppm)
+		fprintf(stderr,
+			"hb run: low priority has a guaranteed minimum of %u %% of the GPU; while requests leave it less, "
+			"they take longer, and `hb status` says whether the objective can be kept\n",
+			member.page->low_minimum_ppm / 10000);
 	/* The tenant exists as long as this process; it needs neither the mapping nor the connection. */
 	if (result == 0 && request->options.flags & HB_REGISTER_SUPERVISED)
 		request->page_fd = fcntl(member.page_fd, F_DUPFD_CLOEXEC, 3);

@@ -6,6 +6,7 @@
  */
 #include "base/hist.h"
 #include "core/core_priv.h"
+#include "core/low_minimum.h"
 #include "decide/defaults.h"
 
 #include <errno.h>
@@ -42,7 +43,8 @@ static bool is_config_valid(const struct hb_core_config *config)
 	       config->quantum_ns <= QUANTUM_MAX_NS && config->turn_grace_ns > 0 &&
 	       config->turn_grace_ns <= QUANTUM_MAX_NS && config->stall_limit_ns > 0 &&
 	       config->stall_limit_ns < HB_TIME_LIMIT_NS && config->gate_depth <= HB_GATE_DEPTH_MAX &&
-	       is_slice(config->low_slice_ns) && is_slice(config->high_slice_ns) && config->switch_ns >= 0;
+	       is_slice(config->low_slice_ns) && is_slice(config->high_slice_ns) && config->switch_ns >= 0 &&
+	       config->low_minimum_ppm <= HB_LOW_MINIMUM_MOST_PPM;
 }
 
 static bool are_ops_valid(const struct hb_policy_ops *ops)

@@ -141,6 +141,8 @@ struct hb_core_config {
 	int64_t low_slice_ns;   /* temporal: LP's time slice */
 	int64_t high_slice_ns;  /* temporal: longest time slice of an HP tenant */
 	int64_t switch_ns;      /* duration of one context switch */
+	uint32_t
+		low_minimum_ppm; /* temporal: share of the GPU that LP gets in any case, at most HB_LOW_MINIMUM_MOST_PPM; 0 = none */
 };
 
 /* The settings that ship; see decide/defaults.def. */

@@ -194,6 +194,17 @@ static int post_idle(struct hb_core *core, const struct hb_event *event)
 	return 0;
 }
 
+static int post_progress(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	if (!slot)
+		return -ENOENT;
+	if (event->progress.work_ns < 0 || event->progress.work_ns >= HB_TIME_LIMIT_NS)
+		return -EINVAL;
+	slot->tenant.counters.work_time += (uint64_t)event->progress.work_ns;
+	return 0;
+}
+
 /* Ignored if the gate is open: the thread reported late and is not blocked any more. */
 static int post_waiting(struct hb_core *core, const struct hb_event *event)
 {

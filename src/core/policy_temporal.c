@@ -25,13 +25,19 @@
  * waits at most 1 ms for B, and B at most 4 of its 40 ms for A. If an SLO is not
  * known, every HP tenant keeps the GPU's default.
  *
+ * A guaranteed minimum of LP (low_minimum.h): while LP falls below it, LP has slices of
+ * up to 2 ms, and HP's compute slices are so short that LP gets its share.
+ *
  * Bad at: the gaps inside a request, which no LP tenant can use: an eager resnet50
  * leaves two thirds of its request time unused. LP's latency under turns: a turn is
  * 50 ms.
  */
+#include "core/low_minimum.h"
 #include "core/policy.h"
 #include "decide/defaults.h"
 
+/* The policy's timer without a tenant. */
+#define TIMER_MINIMUM 0
 #define SLICE_LEAST_NS INT64_C(1000000)
 #define COPY_ROUND_NS HB_DEFAULT_COPY_ROUND_NS
 
@@ -43,7 +49,7 @@ static int start_turns(struct hb_policy *policy)
 
 /* --- slices --- */
 
-static void set_low_slices(struct hb_policy *policy)
+static void set_low_slices(struct hb_policy *policy, int64_t low_ns)
 {
 	const struct hb_core_config *config = hb_policy_config(policy);
 	uint32_t id = HB_TENANT_NONE, n = 0;
@@ -57,7 +63,7 @@ static void set_low_slices(struct hb_policy *policy)
 		int64_t copy_ns = turn_ns - HB_DEFAULT_COPY_OVERRUN_NS;
 		if (n == 1 || copy_ns < config->low_slice_ns)
 			copy_ns = config->low_slice_ns;
-		hb_policy_slice(policy, id, config->low_slice_ns, copy_ns);
+		hb_policy_slice(policy, id, low_ns, copy_ns);
 	}
 }
 
@@ -89,7 +95,7 @@ static int64_t high_slice_ns(int64_t slo_ns, int64_t strictest_ns, int64_t urgen
 	return slice_ns < longest_ns ? slice_ns : longest_ns;
 }
 
-static void set_high_slices(struct hb_policy *policy)
+static void set_high_slices(struct hb_policy *policy, int64_t most_ns)
 {
 	int64_t longest_ns = hb_policy_config(policy)->high_slice_ns;
 	int64_t strictest_ns = 0, urgency_ppm = 0;
@@ -105,15 +111,90 @@ static void set_high_slices(struct hb_policy *policy)
 		else if (known)
 			slice_ns = high_slice_ns(hb_policy_tenant(policy, id)->slo_ns, strictest_ns, urgency_ppm,
 						 longest_ns);
-		hb_policy_slice(policy, id, slice_ns, slice_ns);
+		hb_policy_slice(policy, id, slice_ns < most_ns ? slice_ns : most_ns, slice_ns);
 	}
 }
 
-static void set_slices(struct hb_policy *policy, uint32_t tenant)
+static int64_t strictest_slo_ns(const struct hb_policy *policy, uint32_t *n_high)
+{
+	int64_t least_ns = 0;
+	uint32_t id = HB_TENANT_NONE;
+	*n_high = 0;
+	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE) {
+		int64_t slo_ns = hb_policy_tenant(policy, id)->slo_ns;
+		if (slo_ns && (!least_ns || slo_ns < least_ns))
+			least_ns = slo_ns;
+		++*n_high;
+	}
+	return least_ns;
+}
+
+static void set_slices(struct hb_policy *policy)
+{
+	const struct hb_core_config *config = hb_policy_config(policy);
+	const struct hb_low_minimum *minimum = hb_policy_state(policy);
+	struct hb_low_minimum_slices slices = {.low_ns = config->low_slice_ns, .high_ns = HB_SLICE_MAX_NS};
+	uint32_t n_high;
+	int64_t slo_ns = strictest_slo_ns(policy, &n_high);
+	if (minimum->active && n_high)
+		hb_low_minimum_slices(config->low_minimum_ppm, n_high, slo_ns, config->switch_ns, &slices);
+	set_low_slices(policy, slices.low_ns);
+	set_high_slices(policy, slices.high_ns);
+}
+
+/* --- the minimum of LP --- */
+
+/* Counts while there are tenants of both priorities. */
+static void watch_minimum(struct hb_policy *policy)
+{
+	struct hb_low_minimum *minimum = hb_policy_state(policy);
+	bool both = hb_policy_next(policy, HB_PRIORITY_LOW, HB_TENANT_NONE) != HB_TENANT_NONE &&
+		    hb_policy_next(policy, HB_PRIORITY_HIGH, HB_TENANT_NONE) != HB_TENANT_NONE;
+	int64_t now_ns = hb_policy_now_ns(policy), next_ns = minimum->counted_ns + HB_DEFAULT_LOW_MINIMUM_EVERY_NS;
+	if (!both || !hb_policy_config(policy)->low_minimum_ppm) {
+		hb_policy_cancel(policy, HB_TENANT_NONE, TIMER_MINIMUM);
+		minimum->active = false;
+		return;
+	}
+	if (next_ns <= now_ns) {
+		minimum->counted_ns = now_ns;
+		next_ns = now_ns + HB_DEFAULT_LOW_MINIMUM_EVERY_NS;
+	}
+	hb_policy_timer(policy, HB_TENANT_NONE, TIMER_MINIMUM, next_ns);
+}
+
+static struct hb_low_minimum_high *high_of(struct hb_policy *policy, uint32_t tenant)
+{
+	return hb_policy_tenant_state(policy, tenant);
+}
+
+static void count_minimum(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
+{
+	bool changed = hb_low_minimum_count(policy, hb_policy_state(policy), high_of);
+	watch_minimum(policy);
+	if (changed)
+		set_slices(policy);
+}
+
+static void note_request(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
+{
+	if (hb_policy_tenant(policy, tenant)->priority == HB_PRIORITY_HIGH)
+		hb_low_minimum_request(high_of(policy, tenant), request);
+}
+
+static void note_tenants(struct hb_policy *policy, uint32_t tenant)
 {
 	hb_policy_share_low(policy, hb_policy_config(policy)->low_shared);
-	set_low_slices(policy);
-	set_high_slices(policy);
+	watch_minimum(policy);
+	set_slices(policy);
+}
+
+static void dump_minimum(const struct hb_policy *policy, FILE *out)
+{
+	const struct hb_low_minimum *minimum = hb_policy_state(policy);
+	if (hb_policy_config(policy)->low_minimum_ppm)
+		fprintf(out, "low minimum %s balance=%lldns\n", minimum->active ? "active" : "at rest",
+			(long long)minimum->balance_ns);
 }
 
 const struct hb_policy_ops hb_policy_temporal_ops = {
@@ -121,7 +202,12 @@ const struct hb_policy_ops hb_policy_temporal_ops = {
 	.summary = "time slices: LP's the smallest, HP's long",
 	.high_by_requests = true,
 	.init = start_turns,
-	.tenant_added = set_slices,
-	.tenant_changed = set_slices,
-	.tenant_removed = set_slices,
+	.state_bytes = sizeof(struct hb_low_minimum),
+	.tenant_bytes = sizeof(struct hb_low_minimum_high),
+	.tenant_added = note_tenants,
+	.tenant_changed = note_tenants,
+	.tenant_removed = note_tenants,
+	.request_ended = note_request,
+	.timer = count_minimum,
+	.dump = dump_minimum,
 };

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The parts of a core's configuration that the daemon sets; the others are defaults. */
-#define NUMBERS(X) X(quantum_ns) X(turn_grace_ns) X(low_slice_ns) X(high_slice_ns)
+#define NUMBERS(X) X(quantum_ns) X(turn_grace_ns) X(low_slice_ns) X(high_slice_ns) X(low_minimum_ppm)
 #define FLAGS(X) X(low_shared)
 
 /* --- writing --------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ void hb_recording_write_core(FILE *out, uint32_t gpu, int64_t now_ns, const stru
 {
 	begin_line(out, gpu, now_ns, '=');
 	fprintf(out, " policy=%s", config->policy);
-#define X(field) fprintf(out, " " #field "=%" PRId64, config->field);
+#define X(field) fprintf(out, " " #field "=%" PRId64, (int64_t)config->field);
 	NUMBERS(X)
 #undef X
 #define X(field) fprintf(out, " " #field "=%d", config->field);
@@ -194,7 +194,7 @@ static int set_option(struct hb_core_config *config, char *word, struct hb_error
 		return hb_error_set(error, -EINVAL, "%s: '%s' is no number", word, value);
 #define X(field) \
 	if (strcmp(word, #field) == 0) { \
-		config->field = number; \
+		config->field = (__typeof__(config->field))number; \
 		return 0; \
 	}
 	NUMBERS(X)

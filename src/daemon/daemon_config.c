@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/http_address.h"
-#include "core/policy.h"
+#include "core/low_minimum.h"
 #include "daemon/user_budget.h"
 #include "decide/defaults.h"
 
@@ -33,6 +33,32 @@ static int check_metrics_address(const char *text, struct hb_error *why)
 	return *text ? hb_http_address_parse(text, &address, why) : 0;
 }
 
+#define PPM_OF_PERCENT 10000
+
+/* A whole number of percent; -1 = the text is none, or too large. */
+static long read_percent(const char *text)
+{
+	char *end;
+	long percent = strtol(text, &end, 10);
+	bool valid = end != text && strcmp(end, "%") == 0 && percent >= 0 &&
+		     percent <= HB_LOW_MINIMUM_MOST_PPM / PPM_OF_PERCENT;
+	return valid ? percent : -1;
+}
+
+static int check_low_minimum(const char *text, struct hb_error *why)
+{
+	if (read_percent(text) >= 0)
+		return 0;
+	return hb_error_set(why, -EINVAL, "'%.20s' is not a share from 0%% to %d%%, such as 20%%", text,
+			    HB_LOW_MINIMUM_MOST_PPM / PPM_OF_PERCENT);
+}
+
+uint32_t hb_daemon_config_low_minimum_ppm(const struct hb_daemon_config *config)
+{
+	long percent = read_percent(config->low_minimum);
+	return percent > 0 ? (uint32_t)percent * PPM_OF_PERCENT : 0;
+}
+
 static const struct hb_config_key rule_keys[] = {
 	HB_CONFIG_TEXT(struct hb_rule, name, "name"),
 	HB_CONFIG_TEXT(struct hb_rule, user, "user"),
@@ -54,6 +80,7 @@ static const struct hb_config_key keys[] = {
 	HB_CONFIG_DURATION(struct hb_daemon_config, low_slice_ns, "low_slice", .min = HB_NS_PER_US, .max = HB_NS_PER_S),
 	HB_CONFIG_DURATION(struct hb_daemon_config, high_slice_ns, "high_slice", .min = HB_NS_PER_US,
 			   .max = 10 * HB_NS_PER_S),
+	HB_CONFIG_TEXT(struct hb_daemon_config, low_minimum, "low_minimum", .check = check_low_minimum),
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, window_ns, "window", .min = 20 * HB_NS_PER_US, .max = HB_NS_PER_S),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
@@ -102,6 +129,7 @@ int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemo
 	X(quantum_ns, "quantum") \
 	X(low_slice_ns, "low_slice") \
 	X(high_slice_ns, "high_slice") \
+	X(low_minimum, "low_minimum") \
 	X(users, "users") \
 	X(metrics, "metrics")
 

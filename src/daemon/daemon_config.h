@@ -48,6 +48,7 @@ struct hb_daemon_config {
 	bool mps; /* false: LP tenants always take turns */
 	int64_t quantum_ns;
 	int64_t low_slice_ns, high_slice_ns; /* 0 = the default */
+	char low_minimum[8];                 /* share of the GPU that LP gets in any case, "20%"; "" = none */
 	uint64_t reserve_bytes;
 	char metrics[80];        /* address of the metrics endpoint; "" = off */
 	int64_t window_ns;       /* spatial engine: predicted LP time in flight beside HP */
@@ -62,6 +63,8 @@ struct hb_daemon_config {
 	uint32_t n_rules;
 };
 
+/* `low_minimum` in ppm; 0 = none. */
+uint32_t hb_daemon_config_low_minimum_ppm(const struct hb_daemon_config *config);
 void hb_daemon_config_init(struct hb_daemon_config *config);
 /* 0 or negative errno with "FILE:LINE: key: what is wrong". Unchanged on failure. */
 int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, struct hb_error *error);

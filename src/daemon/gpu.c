@@ -14,6 +14,7 @@
 #include "daemon/gpu_gates.h"
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_memory.h"
+#include "daemon/gpu_minimum.h"
 #include "daemon/gpu_poll.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/gpu_slices.h"
@@ -77,6 +78,7 @@ void hb_gpu_tick(struct hb_gpu *gpu, int64_t now_ns)
 	publish_active_high(gpu, now_ns);
 	hb_gpu_memory_share(gpu, now_ns);
 	hb_engine_runs_update(gpu, now_ns);
+	hb_gpu_minimum_tick(gpu, now_ns);
 	hb_gpu_publish_allowances(gpu);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, i);

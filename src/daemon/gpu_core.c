@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_minimum.h"
 #include "daemon/recorder.h"
 #include "decide/defaults.h"
 
@@ -25,6 +26,7 @@ static void fill_core_config(const struct hb_gpu *gpu, struct hb_core_config *co
 	core->max_tenants = HB_TENANCIES_MAX;
 	core->quantum_ns = config->quantum_ns;
 	core->low_shared = gpu->engine != HB_ENGINE_TURNS;
+	core->low_minimum_ppm = hb_low_minimum_ppm(gpu->daemon);
 	if (config->low_slice_ns)
 		core->low_slice_ns = config->low_slice_ns;
 	if (config->high_slice_ns)

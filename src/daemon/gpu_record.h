@@ -76,6 +76,15 @@ struct hb_gpu_fault {
 
 struct hb_previous_page;
 
+/* LP's progress (gpu_minimum.c). */
+struct hb_low_progress {
+	int64_t tick_ns;   /* of the last tick; 0 = none */
+	int64_t alone_q10; /* LP launches a second while no HP tenant works, times 1024; 0 = not known */
+	uint32_t n_low;    /* LP tenants at the last tick */
+	uint64_t launches[HB_TENANCIES_MAX]; /* by index of hb_daemon.tenancies, at the last tick */
+	bool warned[HB_TENANCIES_MAX];       /* HP: its objective cannot be kept, and the log says so */
+};
+
 struct hb_gpu {
 	struct hb_daemon *daemon;
 	uint32_t number; /* index in hb_daemon.gpus */
@@ -108,6 +117,7 @@ struct hb_gpu {
 	int64_t run_tick_ns;    /* the last tick of engine_runs.c; 0 = none yet */
 	struct hb_gpu_use *use; /* what the driver last said of the GPU; NULL = nothing yet */
 	struct hb_gpu_measures *measures;
+	struct hb_low_progress progress;
 };
 
 #endif

@@ -12,6 +12,7 @@
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/engine_advice.h"
+#include "daemon/gpu_minimum.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/request_rings.h"
 #include "daemon/status_measures.h"
@@ -347,6 +348,16 @@ static void add_running(json_t *object, const struct hb_tenancy *tenancy, const 
 		      running.slack_ns < HB_TIME_NEVER ? json_integer((json_int_t)running.slack_ns) : json_null());
 }
 
+/* The guaranteed minimum of LP, as it concerns this tenant; NULL = there is none. */
+static json_t *minimum_mechanism(const struct hb_tenancy *tenancy, uint32_t gpu_index)
+{
+	char why[400];
+	bool kept;
+	if (!hb_gpu_minimum_describe(tenancy->gpus[gpu_index], tenancy, &kept, why, sizeof why))
+		return NULL;
+	return mechanism_json("low minimum", kept, why);
+}
+
 json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index)
 {
 	json_t *mechanisms = json_array();
@@ -356,6 +367,7 @@ json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index)
 		hb_status_append(mechanisms, mask_mechanism(tenancy));
 		hb_status_append(mechanisms, split_mechanism(tenancy));
 	}
+	hb_status_append(mechanisms, minimum_mechanism(tenancy, gpu_index));
 	return mechanisms;
 }
 

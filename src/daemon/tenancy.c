@@ -10,6 +10,7 @@
 #include "daemon/gpu.h"
 #include "daemon/gpu_boards.h"
 #include "daemon/gpu_memory.h"
+#include "daemon/gpu_minimum.h"
 #include "daemon/heartbeat.h"
 #include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
@@ -452,6 +453,7 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy)
 	page->priority = tenancy->rights.priority;
 	page->slo_ns = tenancy->rights.slo_ns;
 	page->attainment_ppm = tenancy->attainment_ppm;
+	page->low_minimum_ppm = hb_low_minimum_ppm(tenancy->daemon);
 	page->features = HB_FEATURE_LEASES | HB_FEATURE_DOORBELL | HB_FEATURE_BOARDS;
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
 		struct hb_page_gpu *page_gpu = &page->gpus[i];

@@ -471,6 +471,8 @@ void hb_program_completed(struct hb_simulation *simulation, struct hb_program *p
 			  const struct hb_gpu_model_completion *done)
 {
 	hb_gate_completed(&program->gate, 1);
+	if (!program->high)
+		hb_simulation_note_progress(simulation, program, hb_cookie_op(done->cookie));
 	program->in_flight--;
 	if (program->in_flight == 0 && !program->high)
 		hb_simulation_post_kind(simulation, program, HB_EVENT_IDLE);

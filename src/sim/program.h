@@ -115,6 +115,7 @@ struct hb_program {
 
 	struct hb_gate gate;
 	uint32_t mark;          /* the mark behind its last launch (spatial engine); 0 = none */
+	int64_t work_ns;        /* LP: time alone of completed work that was not reported yet */
 	int64_t gated_since_ns; /* -1 = the program is not blocked */
 	bool posted_waiting;    /* `waiting` was posted since the gate last changed */
 	bool draining;          /* the gate was closed, and `drained` has to be posted */

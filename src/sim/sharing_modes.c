@@ -12,10 +12,11 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|splitting|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|splitting|beside, auto, temporal, temporal:minimum=PERCENT (1 to 90), temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
 /* LP time in flight with Orion's rule, as in bench/hbbench/tables.py. */
 #define ORION_WINDOW_NS 100000
+#define MINIMUM_MOST_PERCENT 90
 #define LIMIT_MAX_US 10000000
 #define RESERVE_MOST_SMS 256
 #define WINDOW_LEAST_NS INT64_C(20000)
@@ -81,16 +82,6 @@ static bool parse_hints(const char *quality, struct hb_mode *mode)
 	return false;
 }
 
-static bool parse_temporal(const char *rest, struct hb_mode *mode)
-{
-	mode->policy = "temporal";
-	mode->mps_low = true;
-	mode->foresight = strcmp(rest, ":without=foresight") != 0;
-	if (!*rest || !mode->foresight)
-		return true;
-	return strncmp(rest, ":hints=", 7) == 0 && parse_hints(rest + 7, mode);
-}
-
 /* Reads a number of least..most that is all of `text`. */
 static bool parse_count(const char *text, uint32_t least, uint32_t most, uint32_t *count)
 {
@@ -99,6 +90,50 @@ static bool parse_count(const char *text, uint32_t least, uint32_t most, uint32_
 		return false;
 	*count = (uint32_t)value;
 	return true;
+}
+
+/* Reads `minimum=PERCENT`: LP's guaranteed share of the GPU. */
+static bool parse_minimum(const char *option, struct hb_mode *mode)
+{
+	uint32_t percent;
+	if (strncmp(option, "minimum=", 8) != 0 || !parse_count(option + 8, 1, MINIMUM_MOST_PERCENT, &percent))
+		return false;
+	mode->low_minimum_ppm = percent * 10000;
+	return true;
+}
+
+static bool parse_temporal_option(const char *option, struct hb_mode *mode)
+{
+	if (strcmp(option, "without=foresight") == 0 && mode->hints == HB_HINTS_NONE)
+		return !(mode->foresight = false);
+	if (strncmp(option, "hints=", 6) == 0)
+		return mode->foresight && parse_hints(option + 6, mode);
+	return parse_minimum(option, mode);
+}
+
+/* Reads the options behind the name of a mode, each after a colon. */
+static bool parse_options(const char *rest, bool (*parse)(const char *option, struct hb_mode *mode),
+			  struct hb_mode *mode)
+{
+	while (*rest == ':') {
+		char option[32];
+		size_t length = strcspn(++rest, ":");
+		if (length >= sizeof option)
+			return false;
+		memcpy(option, rest, length);
+		option[length] = '\0';
+		if (!parse(option, mode))
+			return false;
+		rest += length;
+	}
+	return !*rest;
+}
+
+static bool parse_temporal(const char *rest, struct hb_mode *mode)
+{
+	mode->policy = "temporal";
+	mode->mps_low = mode->foresight = true;
+	return parse_options(rest, parse_temporal_option, mode);
 }
 
 /* Reads one option of `spatial`, without its colon. The defaults are those of hb run (decide/defaults.def). */
@@ -133,18 +168,7 @@ static bool parse_spatial(const char *rest, struct hb_mode *mode)
 	mode->policy = "spatial";
 	mode->masks_gpcs = HB_DEFAULT_MASKS_GPCS;
 	mode->window_ns = HB_DEFAULT_WINDOW_NS;
-	while (*rest == ':') {
-		char option[32];
-		size_t length = strcspn(++rest, ":");
-		if (length >= sizeof option)
-			return false;
-		memcpy(option, rest, length);
-		option[length] = '\0';
-		if (!parse_spatial_option(option, mode))
-			return false;
-		rest += length;
-	}
-	return !*rest;
+	return parse_options(rest, parse_spatial_option, mode);
 }
 
 /* As in the benchmarks: the spatial engine with Orion's rule in place of its own, and without masks. */

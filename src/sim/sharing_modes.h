@@ -4,7 +4,7 @@
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
  * `reef`, `orion`, `spatial[:masks=gpcs|spread][:window=TIME][:reserve=SMS][:gaps=N]
  * [:without=masks|splitting|beside]`, `auto`,
- * `temporal[:without=foresight|:hints=perfect|late|early|missing|wrong|learned]`.
+ * `temporal[:minimum=PERCENT][:without=foresight|:hints=perfect|late|early|missing|wrong|learned]`.
  * A mode is a set-up of the GPU, a policy of the core, and the rule of the programs'
  * launch path. Only this file knows the names.
  */
@@ -49,7 +49,8 @@ struct hb_mode {
 	/* State that HP's side of the spatial engine starts with (`spatial:reserve=SMS:gaps=N`). */
 	uint32_t reserve_sms; /* 0 = HB_DEFAULT_RESERVE_PPM */
 	uint32_t gaps;
-	bool automatic; /* temporal or spatial, the better one in a trial of each */
+	uint32_t low_minimum_ppm; /* LP's guaranteed share (`temporal:minimum=PERCENT`) */
+	bool automatic;           /* temporal or spatial, the better one in a trial of each */
 };
 
 /* 0, -EINVAL (error lists the modes). */

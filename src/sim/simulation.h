@@ -57,6 +57,8 @@ static inline uint32_t hb_cookie_mark(uint64_t cookie)
 void hb_simulation_post(struct hb_simulation *simulation, const struct hb_program *program, struct hb_event *event);
 void hb_simulation_post_kind(struct hb_simulation *simulation, const struct hb_program *program,
 			     enum hb_event_kind kind);
+/* The LP program has completed a launch; reports its progress now and then. */
+void hb_simulation_note_progress(struct hb_simulation *simulation, struct hb_program *program, uint32_t op);
 void hb_simulation_step_core(struct hb_simulation *simulation);
 int hb_simulation_open_core(struct hb_simulation *simulation);
 /* simulation_hints.c */

@@ -7,6 +7,9 @@
 
 #include <errno.h>
 
+/* LP's progress is reported in steps of this length. */
+#define PROGRESS_EVERY_NS INT64_C(1000000)
+
 int hb_simulation_open_core(struct hb_simulation *simulation)
 {
 	struct hb_core_config config;
@@ -14,6 +17,7 @@ int hb_simulation_open_core(struct hb_simulation *simulation)
 	config.policy = simulation->mode.policy;
 	config.gate_depth = simulation->mode.gate_depth;
 	config.low_shared = simulation->mode.mps || simulation->mode.mps_low;
+	config.low_minimum_ppm = simulation->mode.low_minimum_ppm;
 	config.switch_ns = (int64_t)simulation->spec.switch_ns;
 	int error = 0;
 	simulation->core = hb_core_new(&config, 0, &error);
@@ -78,6 +82,23 @@ void hb_simulation_post_kind(struct hb_simulation *simulation, const struct hb_p
 			     enum hb_event_kind kind)
 {
 	struct hb_event event = {.kind = kind};
+	hb_simulation_post(simulation, program, &event);
+}
+
+/* A graph counts as a whole. */
+void hb_simulation_note_progress(struct hb_simulation *simulation, struct hb_program *program, uint32_t op)
+{
+	struct hb_event event = {.kind = HB_EVENT_PROGRESS};
+	const struct hb_iteration *iteration = &program->workload->iterations[program->iteration];
+	if (!simulation->mode.low_minimum_ppm || program->spatial)
+		return;
+	program->work_ns += program->works[op].duration_ns;
+	for (uint32_t i = 1; program->tenant->graph && i < iteration->n_ops; i++)
+		program->work_ns += program->works[op + i].duration_ns;
+	if (program->work_ns < PROGRESS_EVERY_NS)
+		return;
+	event.progress.work_ns = program->work_ns;
+	program->work_ns = 0;
 	hb_simulation_post(simulation, program, &event);
 }
 

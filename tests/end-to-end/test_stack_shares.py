@@ -59,4 +59,41 @@ class Weights(unittest.TestCase):
             self.end(light)
 
 
+class Minimum(unittest.TestCase):
+    def mechanism(self, stack, priority, name):
+        use = next(tenant["gpus"][0] for tenant in stack.tenants() if tenant["priority"] == priority)
+        return next(one for one in use["mechanisms"] if one["mechanism"] == name)
+
+    def slices(self, stack):
+        return {tenant["priority"]: tenant["gpus"][0]["slice_us"] for tenant in stack.status()["tenants"]}
+
+    def test_low_priority_has_slices_while_high_priority_leaves_it_nothing(self):
+        with Stack(config="low_minimum: 20%\n") as stack:
+            low = stack.start("low", "train", TRAINING_US, 0)
+            low.expect("running")
+            self.assertEqual(self.slices(stack)["mps server"], 1)
+            high = stack.start("high", "train", TRAINING_US, 0, options=("--slo", "1ms"))
+            high.expect("running")
+            self.assertIn("guaranteed minimum of 20 % of the GPU", high.stderr())
+            wait_until("low priority has slices", lambda: self.slices(stack)["mps server"] > 100)
+            self.assertGreater(self.slices(stack)["high"], 100)
+            self.assertIn("20 % of the GPU", self.mechanism(stack, "low", "low minimum")["why"])
+            self.assertIn("leaves high priority", self.mechanism(stack, "high", "low minimum")["why"])
+            for program in (high, low):
+                program.signal(signal.SIGTERM)
+            self.assertTrue(high.result()["right"])
+            self.assertTrue(low.result()["right"])
+
+    def test_an_objective_that_the_minimum_contradicts_is_reported(self):
+        with Stack(config="low_minimum: 20%\n", scale=0.5) as stack:
+            service = stack.start("high", "infer", "--rate", 100, "--seconds", 2, options=("--slo", "1ms"))
+            wait_until("the daemon runs", stack.status)
+            wait_until("the daemon knows how long a request takes", lambda: any(
+                "cannot be kept" in one["why"] for tenant in stack.tenants() for use in tenant["gpus"]
+                for one in use["mechanisms"]))
+            self.assertFalse(self.mechanism(stack, "high", "low minimum")["enforced"])
+            wait_until("the log says so", lambda: any("cannot be kept" in text for _, text in stack.logs()))
+            service.output()
+
+
 unittest.main(verbosity=2)
