@@ -8,6 +8,9 @@
 #define AHEAD_NS UINT64_C(1000000000)
 /* While LP waits for HP it reads the board at least this often, to notice that HP is silent. */
 #define LOOK_NS INT64_C(1000000)
+/* How long LP assumes an HP process that it cannot see. */
+#define UNKNOWN_MOST_NS INT64_C(2000000000)
+#define UNKNOWN_EPOCH_BITS INT64_C(0xffff)
 
 static uint32_t load32(const _Atomic uint32_t *word)
 {
@@ -124,4 +127,20 @@ void hb_spatial_view_add_unknown(struct hb_spatial_view *view, uint32_t sms)
 	view->gaps = 0;
 	if (view->reserve < reserve)
 		view->reserve = reserve;
+}
+
+/*
+ * The lower bits of `since` are those of `known`: a thread that was interrupted here may write after the boards were mapped
+ * again, and its time must not count for the next change of the list.
+ */
+bool hb_spatial_assumes_unknown(_Atomic int64_t *since, uint32_t known, uint32_t listed, int64_t now_ns)
+{
+	if (known == listed)
+		return false;
+	int64_t epoch = known & UNKNOWN_EPOCH_BITS, first = atomic_load_explicit(since, memory_order_relaxed);
+	if (!first || (first & UNKNOWN_EPOCH_BITS) != epoch) {
+		first = (now_ns & ~UNKNOWN_EPOCH_BITS) | epoch;
+		atomic_store_explicit(since, first, memory_order_relaxed);
+	}
+	return now_ns - first < UNKNOWN_MOST_NS;
 }

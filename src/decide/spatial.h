@@ -92,6 +92,12 @@ void hb_spatial_look(const struct hb_spatial_board *board, int64_t now_ns, struc
 void hb_spatial_look_at(const void *beacons, size_t stride, uint32_t n, int64_t now_ns, struct hb_spatial_view *view);
 /* The view also covers an HP process whose beacon cannot be read yet: it counts as serving a request that allows nothing. */
 void hb_spatial_view_add_unknown(struct hb_spatial_view *view, uint32_t sms);
+/*
+ * Whether LP must assume an HP process that it cannot see: the list of boards has changed (epoch `listed`) since LP mapped
+ * those of epoch `known`, at most 2 s ago. `since` (0 at first, and after each mapping) holds when a thread first saw
+ * this. Read `known` before `listed`. Many threads may call this at the same time.
+ */
+bool hb_spatial_assumes_unknown(_Atomic int64_t *since, uint32_t known, uint32_t listed, int64_t now_ns);
 /* Whether a request is served by a process that is active. Cheaper than hb_spatial_look(), for loops that wait. */
 bool hb_spatial_present(const void *beacons, size_t stride, uint32_t n, int64_t now_ns);
 

@@ -6,7 +6,7 @@
  * one, so threads may look meanwhile and nothing is freed. All of this happens in
  * the shim's own thread (drain.c) and in calls that are slow anyway. A launch only
  * compares two numbers; while they differ, an HP process that LP cannot see yet may
- * be at work, and LP assumes so for at most UNKNOWN_MOST_NS.
+ * be at work, and LP assumes so for a while (hb_spatial_assumes_unknown()).
  */
 #include "base/clock.h"
 #include "decide/spatial.h"
@@ -20,16 +20,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define UNKNOWN_MOST_NS (2 * HB_NS_PER_S)
 /* Time until a failed exchange with the daemon is repeated; doubled each time. */
 #define AGAIN_NS (100 * HB_NS_PER_MS)
 #define AGAIN_MOST_NS (32 * HB_NS_PER_S)
 
 struct known_boards {
-	_Atomic(unsigned char *) places; /* LP: one page for each entry of the list; NULL = none mapped yet */
-	hb_page_u32 n;                   /* places to look at */
-	hb_page_u32 epoch;               /* hb_gpu_page.boards_epoch for which the boards are mapped */
-	hb_page_i64 unknown_since_ns;    /* when a launch first found a newer epoch; 0 = not since the last exchange */
+	_Atomic(unsigned char *) places;         /* LP: one page for each entry of the list; NULL = none mapped yet */
+	hb_page_u32 n;                           /* places to look at */
+	hb_page_u32 epoch;                       /* hb_gpu_page.boards_epoch for which the boards are mapped */
+	hb_page_i64 unknown_since;               /* see hb_spatial_assumes_unknown() */
 	_Atomic(struct hb_spatial_beacon *) own; /* HP; NULL = none yet */
 	uint32_t numbers[HB_PAGE_BOARDS];        /* of the boards mapped at the places; guarded by `exchanging` */
 };
@@ -40,32 +39,32 @@ static int64_t again_ns = AGAIN_NS; /* guarded by `exchanging` */
 
 /* ---- at launches ---- */
 
+/* Called before the boards are read: if they are those of the list here, they are so afterwards. */
 static bool misses_boards(const struct hb_place *place, unsigned gpu, int64_t now_ns)
 {
 	struct known_boards *boards = &known[gpu];
-	if (atomic_load_explicit(&place->gpus[gpu]->boards_epoch, memory_order_acquire) ==
-	    atomic_load_explicit(&boards->epoch, memory_order_relaxed))
-		return false;
-	int64_t since_ns = atomic_load_explicit(&boards->unknown_since_ns, memory_order_relaxed);
-	if (!since_ns)
-		atomic_store_explicit(&boards->unknown_since_ns, since_ns = now_ns, memory_order_relaxed);
-	return now_ns - since_ns < UNKNOWN_MOST_NS && !hb_daemon_silent(place);
+	uint32_t epoch = atomic_load_explicit(&boards->epoch, memory_order_acquire);
+	uint32_t listed = atomic_load_explicit(&place->gpus[gpu]->boards_epoch, memory_order_acquire);
+	return hb_spatial_assumes_unknown(&boards->unknown_since, epoch, listed, now_ns) && !hb_daemon_silent(place);
 }
 
 bool hb_shim_spatial_sees_high(const struct hb_place *place, unsigned gpu, int64_t now_ns)
 {
+	if (misses_boards(place, gpu, now_ns))
+		return true;
 	const void *places = atomic_load_explicit(&known[gpu].places, memory_order_acquire);
 	uint32_t n = places ? atomic_load_explicit(&known[gpu].n, memory_order_relaxed) : 0;
-	return misses_boards(place, gpu, now_ns) || hb_spatial_present(places, HB_PAGE_BOARD_BYTES, n, now_ns);
+	return hb_spatial_present(places, HB_PAGE_BOARD_BYTES, n, now_ns);
 }
 
 void hb_shim_spatial_look(const struct hb_place *place, unsigned gpu, int64_t now_ns, uint32_t sms,
 			  struct hb_spatial_view *view)
 {
+	bool misses = misses_boards(place, gpu, now_ns);
 	const void *places = atomic_load_explicit(&known[gpu].places, memory_order_acquire);
 	uint32_t n = places ? atomic_load_explicit(&known[gpu].n, memory_order_relaxed) : 0;
 	hb_spatial_look_at(places, HB_PAGE_BOARD_BYTES, n, now_ns, view);
-	if (misses_boards(place, gpu, now_ns))
+	if (misses)
 		hb_spatial_view_add_unknown(view, sms);
 }
 
@@ -167,8 +166,8 @@ static int fetch_boards(const struct hb_place *place, unsigned gpu, int socket)
 		if (boards->numbers[i])
 			n = i + 1;
 	atomic_store_explicit(&boards->n, n, memory_order_relaxed);
-	atomic_store_explicit(&boards->epoch, epoch, memory_order_relaxed);
-	atomic_store_explicit(&boards->unknown_since_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&boards->epoch, epoch, memory_order_release);
+	atomic_store_explicit(&boards->unknown_since, 0, memory_order_relaxed);
 	return 0;
 }
 

@@ -484,6 +484,22 @@ static void test_long_hold_while_gated(void **state)
 	assert_int_equal(rig->answer.sms, 100);
 }
 
+/* A thread sees a changed list, is interrupted, and writes its time after the boards were mapped again. */
+static void test_a_late_thread_does_not_hide_the_next_change(void **state)
+{
+	(void)state;
+	const int64_t second = 1000 * MS;
+	_Atomic int64_t since = 0;
+	assert_false(hb_spatial_assumes_unknown(&since, 7, 7, second));
+	assert_true(hb_spatial_assumes_unknown(&since, 7, 8, second));
+	assert_true(hb_spatial_assumes_unknown(&since, 7, 9, 3 * second - MS));
+	assert_false(hb_spatial_assumes_unknown(&since, 7, 9, 3 * second)); /* LP does not wait for ever */
+	since = 0;                                                          /* the boards of epoch 9 are mapped */
+	assert_true(hb_spatial_assumes_unknown(&since, 7, 9, 4 * second));  /* the late thread */
+	assert_false(hb_spatial_assumes_unknown(&since, 9, 9, 4 * second));
+	assert_true(hb_spatial_assumes_unknown(&since, 9, 10, 60 * second));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -512,6 +528,7 @@ int main(void)
 		TEST(test_short_requests_find_low_masked),
 		TEST(test_short_requests_find_little_in_flight),
 		TEST(test_long_hold_while_gated),
+		TEST(test_a_late_thread_does_not_hide_the_next_change),
 	};
 	return cmocka_run_group_tests(tests, 0, 0);
 }
