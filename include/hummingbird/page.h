@@ -146,6 +146,9 @@ enum hb_page_request_flag {
 	HB_REQUEST_REPORTED = 1,
 	HB_REQUEST_TAKEOVER = 2, /* the shim had taken the GPU over when the request's first launch arrived */
 	HB_REQUEST_MEASURED = 4, /* the spatial engine measured harm_us */
+	/* In bits 8 to 11 the class of the request's number of launches (decide/spatial_kind.h), 0 = not known. */
+	HB_REQUEST_KIND_SHIFT = 8,
+	HB_REQUEST_KIND_MASK = 15,
 };
 
 /*

@@ -124,7 +124,7 @@ static bool is_request_valid(const struct hb_core *core, const struct hb_event *
 	return event->request_past.begin_ns >= 0 && event->request_past.begin_ns <= event->request_past.end_ns &&
 	       event->request_past.end_ns <= core->now_ns && event->request_past.deadline_ns >= 0 &&
 	       event->request_past.deadline_ns < HB_TIME_LIMIT_NS && event->request_past.harm_ns >= 0 &&
-	       event->request_past.harm_ns < HB_TIME_LIMIT_NS;
+	       event->request_past.harm_ns < HB_TIME_LIMIT_NS && event->request_past.kind < HB_REQUEST_KINDS;
 }
 
 int hb_account_request(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event,
@@ -139,6 +139,7 @@ int hb_account_request(struct hb_core *core, struct hb_slot *slot, const struct 
 		.queued = was_queued(slot, event->request_past.begin_ns),
 		.measured = event->request_past.measured,
 		.harm_ns = event->request_past.harm_ns,
+		.kind = event->request_past.kind,
 	};
 	if (!request->deadline_ns)
 		request->deadline_ns = slot->tenant.slo_ns ? request->begin_ns + slot->tenant.slo_ns : HB_TIME_NEVER;

@@ -26,6 +26,11 @@
  *	PATIENCE requests well    a quarter more, up to ALLOWANCE_MOST; from none to
  *	                          ALLOWANCE_LEAST after a pause that doubles each time
  *
+ * All of this belongs to a kind of request (spatial_kind.h): the misses of one do not limit
+ * LP beside another. The least allowance of the kinds served in the last second is in
+ * force. A kind in a trial or a pause that returns later begins again with
+ * ALLOWANCE_LEAST.
+ *
  * So HP never stays worse off than with an allowance of 0: each time it can lose the
  * alarm's few misses, and the times between grow.
  *
@@ -53,18 +58,27 @@
 #define TRIAL 256
 #define PATIENCE 1024
 #define PAUSE_LEAST 2048
-#define PAUSE_MOST 65536
+#define PAUSE_MOST 8192
+/* A tenant serves the kinds of which a request has ended in this time. */
+#define SERVED_NS INT64_C(1000000000)
 
 enum spatial_phase { PHASE_OPEN, PHASE_TRIAL, PHASE_GATED };
 
-struct spatial_tenant {
+/* What is known of one kind of request. */
+struct spatial_kind {
+	bool seen;
+	int64_t seen_ns; /* end of the last such request */
 	enum spatial_phase phase;
 	uint32_t allowance_ppm; /* the allowance outside of trials */
 	int64_t debt_ppm;
 	int64_t alarm_ppm;
 	uint32_t requests, misses; /* in this phase; misses of any cause */
-	int64_t harm_ns;           /* delay caused by LP to the last request and to those it queued behind */
 	uint32_t pause;            /* requests of the last phase with an allowance of 0; 0 = there was none */
+};
+
+struct spatial_tenant {
+	struct spatial_kind kinds[HB_REQUEST_KINDS];
+	int64_t harm_ns; /* delay caused by LP to the last request and to those it queued behind */
 };
 
 static void add_tenant(struct hb_policy *policy, uint32_t tenant)
@@ -75,7 +89,7 @@ static void add_tenant(struct hb_policy *policy, uint32_t tenant)
 		return;
 	}
 	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
-	*state = (struct spatial_tenant){.allowance_ppm = ALLOWANCE_START, .alarm_ppm = ALARM};
+	*state = (struct spatial_tenant){.kinds[0] = {.allowance_ppm = ALLOWANCE_START, .alarm_ppm = ALARM}};
 	hb_policy_allow(policy, tenant, ALLOWANCE_START);
 }
 
@@ -84,15 +98,44 @@ static void note_tenants(struct hb_policy *policy, uint32_t tenant)
 	hb_policy_share_low(policy, true);
 }
 
-static void enter_phase(struct hb_policy *policy, uint32_t tenant, enum spatial_phase phase, uint32_t allowance_ppm)
+/* The least allowance of the kinds that the tenant serves now. */
+static void apply_allowance(struct hb_policy *policy, uint32_t tenant)
+{
+	const struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
+	uint32_t least_ppm = UINT32_MAX;
+	for (uint32_t i = 0; i < HB_REQUEST_KINDS; i++) {
+		const struct spatial_kind *kind = &state->kinds[i];
+		uint32_t ppm = kind->phase == PHASE_TRIAL ? 0 : kind->allowance_ppm;
+		if (kind->seen && hb_policy_now_ns(policy) - kind->seen_ns <= SERVED_NS && ppm < least_ppm)
+			least_ppm = ppm;
+	}
+	hb_policy_allow(policy, tenant, least_ppm);
+}
+
+/* Finds the request's kind, which then counts as served. One that returns after others has forgotten its pauses. */
+static struct spatial_kind *find_kind(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
 {
 	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
-	state->phase = phase;
-	state->requests = state->misses = 0;
-	state->debt_ppm = 0;
+	struct spatial_kind *kind = &state->kinds[request->kind];
+	int64_t now_ns = hb_policy_now_ns(policy);
+	bool others = false;
+	for (uint32_t i = 0; i < HB_REQUEST_KINDS; i++)
+		others |= state->kinds[i].seen && state->kinds[i].seen_ns > kind->seen_ns;
+	if (!kind->seen || (others && kind->phase != PHASE_OPEN && now_ns - kind->seen_ns > SERVED_NS))
+		*kind = (struct spatial_kind){.allowance_ppm = kind->seen ? ALLOWANCE_LEAST : ALLOWANCE_START,
+					      .alarm_ppm = ALARM};
+	kind->seen = true;
+	kind->seen_ns = now_ns;
+	return kind;
+}
+
+static void enter_phase(struct spatial_kind *kind, enum spatial_phase phase, uint32_t allowance_ppm)
+{
+	kind->phase = phase;
+	kind->requests = kind->misses = 0;
+	kind->debt_ppm = 0;
 	if (phase != PHASE_TRIAL)
-		state->allowance_ppm = allowance_ppm;
-	hb_policy_allow(policy, tenant, allowance_ppm);
+		kind->allowance_ppm = allowance_ppm;
 }
 
 static int64_t may_miss_ppm(const struct hb_policy *policy, uint32_t tenant)
@@ -100,42 +143,39 @@ static int64_t may_miss_ppm(const struct hb_policy *policy, uint32_t tenant)
 	return HB_SPATIAL_PPM - hb_policy_tenant(policy, tenant)->slo_share_ppm + HALF_POINT_PPM;
 }
 
-static void blame_low(struct hb_policy *policy, uint32_t tenant)
+static void blame_low(struct spatial_kind *kind)
 {
-	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
-	uint32_t allowance_ppm = state->allowance_ppm / 2;
-	state->alarm_ppm = ALARM;
+	uint32_t allowance_ppm = kind->allowance_ppm / 2;
+	kind->alarm_ppm = ALARM;
 	if (allowance_ppm >= ALLOWANCE_LEAST) {
-		enter_phase(policy, tenant, PHASE_OPEN, allowance_ppm);
+		enter_phase(kind, PHASE_OPEN, allowance_ppm);
 		return;
 	}
-	state->pause = !state->pause ? PAUSE_LEAST : state->pause < PAUSE_MOST ? 2 * state->pause : PAUSE_MOST;
-	enter_phase(policy, tenant, PHASE_GATED, 0);
+	kind->pause = !kind->pause ? PAUSE_LEAST : kind->pause < PAUSE_MOST ? 2 * kind->pause : PAUSE_MOST;
+	enter_phase(kind, PHASE_GATED, 0);
 }
 
-static void end_trial(struct hb_policy *policy, uint32_t tenant)
+static void end_trial(struct spatial_kind *kind, int64_t may_miss)
 {
-	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
-	bool better = (int64_t)state->misses * HB_SPATIAL_PPM <= TRIAL * may_miss_ppm(policy, tenant);
+	bool better = (int64_t)kind->misses * HB_SPATIAL_PPM <= TRIAL * may_miss;
 	if (better) {
-		blame_low(policy, tenant);
+		blame_low(kind);
 		return;
 	}
-	if (state->alarm_ppm < ALARM_MOST)
-		state->alarm_ppm *= 2;
-	enter_phase(policy, tenant, PHASE_OPEN, state->allowance_ppm);
+	if (kind->alarm_ppm < ALARM_MOST)
+		kind->alarm_ppm *= 2;
+	enter_phase(kind, PHASE_OPEN, kind->allowance_ppm);
 }
 
-static void judge_open(struct hb_policy *policy, uint32_t tenant)
+static void judge_open(struct spatial_kind *kind)
 {
-	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
-	if (state->debt_ppm > state->alarm_ppm) {
-		enter_phase(policy, tenant, PHASE_TRIAL, 0);
-	} else if (state->requests >= PATIENCE) {
-		uint32_t more_ppm = state->allowance_ppm + state->allowance_ppm / 4;
-		int64_t debt_ppm = state->debt_ppm;
-		enter_phase(policy, tenant, PHASE_OPEN, more_ppm < ALLOWANCE_MOST ? more_ppm : ALLOWANCE_MOST);
-		state->debt_ppm = debt_ppm;
+	if (kind->debt_ppm > kind->alarm_ppm) {
+		enter_phase(kind, PHASE_TRIAL, 0);
+	} else if (kind->requests >= PATIENCE) {
+		uint32_t more_ppm = kind->allowance_ppm + kind->allowance_ppm / 4;
+		int64_t debt_ppm = kind->debt_ppm;
+		enter_phase(kind, PHASE_OPEN, more_ppm < ALLOWANCE_MOST ? more_ppm : ALLOWANCE_MOST);
+		kind->debt_ppm = debt_ppm;
 	}
 }
 
@@ -155,29 +195,46 @@ static void judge_request(struct hb_policy *policy, uint32_t tenant, const struc
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH || request->deadline_ns == HB_TIME_NEVER)
 		return;
 	bool by_low = was_missed_by_low(state, request);
-	state->requests++;
-	state->misses += request->end_ns > request->deadline_ns;
-	state->debt_ppm += (by_low ? HB_SPATIAL_PPM : 0) - may_miss_ppm(policy, tenant);
-	if (state->debt_ppm < 0)
-		state->debt_ppm = 0;
-	if (state->phase == PHASE_OPEN)
-		judge_open(policy, tenant);
-	else if (state->phase == PHASE_TRIAL && state->requests >= TRIAL)
-		end_trial(policy, tenant);
-	else if (state->phase == PHASE_GATED && state->requests >= state->pause)
-		enter_phase(policy, tenant, PHASE_OPEN, ALLOWANCE_LEAST);
+	int64_t may_miss = may_miss_ppm(policy, tenant);
+	struct spatial_kind *kind = find_kind(policy, tenant, request);
+	kind->requests++;
+	kind->misses += request->end_ns > request->deadline_ns;
+	kind->debt_ppm += (by_low ? HB_SPATIAL_PPM : 0) - may_miss;
+	if (kind->debt_ppm < 0)
+		kind->debt_ppm = 0;
+	if (kind->phase == PHASE_OPEN)
+		judge_open(kind);
+	else if (kind->phase == PHASE_TRIAL && kind->requests >= TRIAL)
+		end_trial(kind, may_miss);
+	else if (kind->phase == PHASE_GATED && kind->requests >= kind->pause)
+		enter_phase(kind, PHASE_OPEN, ALLOWANCE_LEAST);
+	apply_allowance(policy, tenant);
+}
+
+static void dump_kind(uint32_t tenant, uint32_t number, const struct spatial_kind *kind, FILE *out)
+{
+	static const char *const phases[] = {"open", "trial", "gated"};
+	fprintf(out, "spatial %u", tenant);
+	if (number)
+		fprintf(out, " kind=%u", number);
+	fprintf(out, " %s allowance=%uppm requests=%u misses=%u debt=%lldppm alarm=%lldppm pause=%u\n",
+		phases[kind->phase], kind->allowance_ppm, kind->requests, kind->misses, (long long)kind->debt_ppm,
+		(long long)kind->alarm_ppm, kind->pause);
 }
 
 static void dump_tenants(const struct hb_policy *policy, FILE *out)
 {
-	static const char *const phases[] = {"open", "trial", "gated"};
 	uint32_t id = HB_TENANT_NONE;
 	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE) {
 		const struct spatial_tenant *state = hb_policy_tenant_state(policy, id);
-		fprintf(out,
-			"spatial %u %s allowance=%uppm requests=%u misses=%u debt=%lldppm alarm=%lldppm pause=%u\n", id,
-			phases[state->phase], state->allowance_ppm, state->requests, state->misses,
-			(long long)state->debt_ppm, (long long)state->alarm_ppm, state->pause);
+		bool any = false;
+		for (uint32_t i = 0; i < HB_REQUEST_KINDS; i++) {
+			any |= state->kinds[i].seen;
+			if (state->kinds[i].seen)
+				dump_kind(id, i, &state->kinds[i], out);
+		}
+		if (!any)
+			dump_kind(id, 0, &state->kinds[0], out);
 	}
 }
 

@@ -56,6 +56,8 @@ struct hb_tenant {
 	struct hb_tenant_counters counters;
 };
 
+#define HB_REQUEST_KINDS 16
+
 /* A request that has ended. */
 struct hb_request {
 	int64_t begin_ns, end_ns;
@@ -63,6 +65,7 @@ struct hb_request {
 	bool queued;         /* another request of the tenant was unfinished when this one began */
 	bool measured;       /* harm_ns is known */
 	int64_t harm_ns;     /* delay of the request caused by LP */
+	uint32_t kind;       /* below HB_REQUEST_KINDS */
 };
 
 /* The tenant has work in flight, or a thread that wants to launch some. */

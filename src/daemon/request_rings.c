@@ -147,6 +147,7 @@ static void post_request(const struct hb_reported_request *request, int64_t now_
 	event.request_past.deadline_ns = request->deadline_ns;
 	event.request_past.held = request->flags & HB_REQUEST_TAKEOVER;
 	event.request_past.lost = request->lost;
+	event.request_past.kind = request->flags >> HB_REQUEST_KIND_SHIFT & HB_REQUEST_KIND_MASK;
 	event.request_past.measured = request->flags & HB_REQUEST_MEASURED;
 	event.request_past.harm_ns = event.request_past.measured ? request->harm_us * HB_NS_PER_US : 0;
 	bool posted = false;

@@ -218,6 +218,11 @@ int64_t hb_spatial_high_harm_ns(const struct hb_spatial_high *high)
 	return high->harm_ns;
 }
 
+uint32_t hb_spatial_high_kind(const struct hb_spatial_high *high)
+{
+	return hb_spatial_kind_class(kind_of(high));
+}
+
 void hb_spatial_high_wait(struct hb_spatial_high *high, int64_t now_ns)
 {
 	if (high->serving && high->wait_since_ns < 0)

@@ -97,5 +97,7 @@ void hb_spatial_high_end(struct hb_spatial_high *high, int64_t now_ns);
 int64_t hb_spatial_high_left_ns(const struct hb_spatial_high *high);
 /* Delay of the last request caused by LP, 0 or more; -1 = not known. */
 int64_t hb_spatial_high_harm_ns(const struct hb_spatial_high *high);
+/* Kind of the last request (hb_spatial_kind_class). */
+uint32_t hb_spatial_high_kind(const struct hb_spatial_high *high);
 
 #endif

@@ -38,6 +38,16 @@ struct hb_spatial_kind {
 	struct hb_spatial_guard guard;
 };
 
+/*
+ * The kind as the policy sees it: one of 15 classes by the power of two of the number of launches. Processes of one tenant
+ * agree on it. 0 = not known.
+ */
+static inline uint32_t hb_spatial_kind_class(const struct hb_spatial_kind *kind)
+{
+	uint32_t class = kind->launches ? 32 - (uint32_t)__builtin_clz(kind->launches) : 0;
+	return class < 15 ? class : 15;
+}
+
 struct hb_spatial_kinds {
 	struct hb_spatial_kind *last; /* of the last request; never NULL */
 	struct hb_spatial_kind of[HB_SPATIAL_KINDS];

@@ -199,12 +199,16 @@ void hb_shim_foresight_launch(void)
 /* The end of work in a process without takeovers: reports the request if the spatial engine is on. */
 static void end_spatial_request(void)
 {
-	int64_t harm_ns, begin_ns = hb_shim_spatial_high_end(&harm_ns);
+	uint32_t kind;
+	int64_t harm_ns, begin_ns = hb_shim_spatial_high_end(&harm_ns, &kind);
+	uint32_t flags = kind << HB_REQUEST_KIND_SHIFT;
+	if (begin_ns) /* of several parts the last one's */
+		reported.flags = (reported.flags & ~(HB_REQUEST_KIND_MASK << HB_REQUEST_KIND_SHIFT)) | flags;
 	reported.harm_ns += begin_ns && harm_ns > 0 ? harm_ns : 0;
 	reported.measured = begin_ns && harm_ns >= 0;
 	if (!begin_ns || atomic_load_explicit(&reports_requests, memory_order_relaxed) || !try_enter())
 		return;
-	hb_page_requests_post_harm(begin_ns, hb_clock_now_ns(), 0, 0, harm_ns);
+	hb_page_requests_post_harm(begin_ns, hb_clock_now_ns(), 0, flags, harm_ns);
 	leave();
 }
 

@@ -27,9 +27,9 @@ void hb_shim_spatial_high_launch(unsigned fn, const uint64_t *args);
 void hb_shim_spatial_high_wait(void);
 /*
  * After the process waited for the request's results. Returns when the request began, 0 = there was none. *harm_ns: the delay
- * caused by LP; negative = unknown.
+ * caused by LP; negative = unknown. *kind: of the request (hb_spatial_high_kind).
  */
-int64_t hb_shim_spatial_high_end(int64_t *harm_ns);
+int64_t hb_shim_spatial_high_end(int64_t *harm_ns, uint32_t *kind);
 
 /* ---- LP: shim_spatial_low.c ---- */
 

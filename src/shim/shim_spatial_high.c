@@ -119,10 +119,11 @@ void hb_shim_spatial_high_wait(void)
 	leave_state();
 }
 
-int64_t hb_shim_spatial_high_end(int64_t *harm_ns)
+int64_t hb_shim_spatial_high_end(int64_t *harm_ns, uint32_t *kind)
 {
 	int64_t begin_ns = 0;
 	*harm_ns = -1;
+	*kind = 0;
 	if (!hb_place()->page || !try_enter_state())
 		return 0;
 	if (serving_gpu < HB_PAGE_GPUS) {
@@ -130,6 +131,7 @@ int64_t hb_shim_spatial_high_end(int64_t *harm_ns)
 		begin_ns = high->begin_ns;
 		hb_spatial_high_end(high, hb_clock_now_ns());
 		*harm_ns = hb_spatial_high_harm_ns(high);
+		*kind = hb_spatial_high_kind(high);
 		hb_page_requests_end(begin_ns);
 		serving_gpu = HB_PAGE_GPUS;
 	}

@@ -379,6 +379,8 @@ static void post_request(struct hb_simulation *simulation, struct hb_program *pr
 		event.request_past.measured = true;
 		event.request_past.harm_ns = hb_spatial_high_harm_ns(&program->spatial->high);
 	}
+	if (program->spatial)
+		event.request_past.kind = hb_spatial_high_kind(&program->spatial->high);
 	hb_simulation_post(simulation, program, &event);
 	hb_simulation_post_kind(simulation, program, HB_EVENT_IDLE);
 }
