@@ -101,7 +101,7 @@ class Budgets(unittest.TestCase):
         """Each tenant makes a line when it begins and one when it ends."""
         with SystemStack() as stack:
             stack.stop_daemon()
-            stack.start_daemon("unshare", HB_GROUPS=stack.groups_path, HB_LOG="info")
+            stack.start_daemon(HB_LOG="info")
             begin = time.monotonic()
             for _ in range(2):
                 greedy, got, _ = self.crowd(stack, GREEDY, "tenants", 0, 150)
