@@ -42,15 +42,22 @@ if [[ ! -f $source/.trimmed ]]; then
 	touch "$source/.trimmed"
 fi
 
-# Instances that were taken out stay unresolved until they are called, therefore the linker must neither refuse them nor
-# resolve everything at the start.
+missing=$folder/missing.o
+[[ -f $missing ]] || as -o "$missing" /dev/null
 cmake -S "$source" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
 	-DCMAKE_CUDA_ARCHITECTURES=90-real -DGGML_CUDA=ON -DGGML_CUDA_FA_QUANTS=f16-f16 -DGGML_CUDA_NCCL=OFF \
 	-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_OPENMP=OFF \
 	-DGGML_CCACHE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
 	-DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
-	-DCMAKE_EXE_LINKER_FLAGS="-static-libstdc++ -static-libgcc -Wl,--unresolved-symbols=ignore-all -Wl,-z,lazy" \
+	-DCMAKE_EXE_LINKER_FLAGS="-static-libstdc++ -static-libgcc $missing" \
 	>"$folder/cmake.log" || { tail -20 "$folder/cmake.log" >&2; exit 1; }
+ninja -C "$folder/build" -j "$jobs" ggml-cuda
+# The instances that were taken out become functions that end the program.
+kernels=$folder/build/ggml/src/ggml-cuda/libggml-cuda.a
+comm -23 <(nm -u "$kernels" | awk '/mul_mat_q_case|flash_attn_ext.*_case/ {print $2}' | sort -u) \
+	<(nm --defined-only "$kernels" | awk '{print $3}' | sort -u) |
+	sed 's/.*/.globl &\n&:/; $a ud2\n.section .note.GNU-stack,"",@progbits' | as -o "$missing"
+rm -f "$folder/build/bin/llama-server"
 ninja -C "$folder/build" -j "$jobs" llama-server
 strip -o "$folder/llama-server" "$folder/build/bin/llama-server"
 ls -l "$folder/llama-server"

@@ -101,6 +101,13 @@ def write_matrix(file, unit, scaled, dimensions):
         left, begin = left - len(piece), 0
 
 
+def write_words(file, unit, scaled, dimensions):
+    """A table of words. Its rows of bytes and marks are zero, so that none of them is the most likely word: a server sends
+    nothing for a byte that is no complete character."""
+    file.write(bytes(2 * dimensions[0] * FIRST_WORD))
+    write_matrix(file, unit, scaled, (dimensions[0], dimensions[1] - FIRST_WORD))
+
+
 def write_model(shape, path):
     infos, position = b"", 0
     for name, dimensions in tensors(shape):
@@ -113,9 +120,11 @@ def write_model(shape, path):
     unit, scaled = numpy.random.default_rng(0).standard_normal(BLOCK, dtype=numpy.float32), {}
     with open(path, "wb") as file:
         file.write(head + bytes(padding(len(head))))
-        for _, dimensions in tensors(shape):
+        for name, dimensions in tensors(shape):
             if len(dimensions) == 1:
                 file.write(numpy.ones(dimensions[0], numpy.float32).tobytes())
+            elif name in ("token_embd.weight", "output.weight"):
+                write_words(file, unit, scaled, dimensions)
             else:
                 write_matrix(file, unit, scaled, dimensions)
             file.write(bytes(padding(bytes_of(dimensions))))

@@ -340,6 +340,13 @@ class ModelFile(unittest.TestCase):
         self.assertGreater(len(data), total)
         self.assertLess(len(data), total + 20000)
         self.assertEqual(len(data) % write_gguf.ALIGNMENT, 0)
+        # The table of words comes first: zeros for bytes and marks, then random numbers.
+        width, words = write_gguf.SHAPES["tiny"][1], write_gguf.SHAPES["tiny"][6]
+        begin = len(data) - sum(write_gguf.bytes_of(dimensions) for _, dimensions in write_gguf.tensors(write_gguf.SHAPES["tiny"]))
+        table = data[begin:begin + 2 * width * words]
+        zeros = 2 * width * write_gguf.FIRST_WORD
+        self.assertFalse(any(table[:zeros]))
+        self.assertGreater(sum(map(bool, table[zeros:])), 0.9 * (len(table) - zeros))
 
 
 if __name__ == "__main__":
