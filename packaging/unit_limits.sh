@@ -54,14 +54,14 @@ fi
 # Memory and tasks. OOMPolicy=continue: the kernel ends the process that takes too much, and the daemon continues.
 daemon=$(property MainPID)
 if [[ -e $group/memory.max ]]; then
-	at_once "MemoryMax is in force" [ "$(cat "$group/memory.max")" = $((8 << 30)) ]
+	at_once "MemoryMax is in force" [ "$(cat "$group/memory.max")" = $((2 << 30)) ]
 	peak=$(($(cat "$group/memory.peak") >> 20))
 	echo "measured: the daemon (one tenant, simulated GPU) used $peak MiB at most"
 	systemctl set-property --runtime hummingbird MemoryMax=256M MemorySwapMax=0
 	at_once "a process that takes more is ended" fails in_its_group bash -c 'head -c 1G /dev/zero | tail -c 1G >/dev/null'
 	at_once "it was ended by the kernel" [ "$(awk '$1 == "oom_kill" {print $2}' "$group/memory.events")" -ge 1 ]
 	at_once "the daemon continues" daemon_answers
-	systemctl set-property --runtime hummingbird MemoryMax=8G
+	systemctl set-property --runtime hummingbird MemoryMax=2G
 else
 	skip "MemoryMax" "the container has no memory controller: run the script with --vm"
 fi
