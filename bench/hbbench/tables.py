@@ -237,7 +237,7 @@ SUITES = [
           "beside programs that are hard to preempt, or die"),
     Suite("calls", 5, 0.3, 0.3, "temporal,spatial", "what Hummingbird adds to a call of the driver"),
     Suite("kernels", 3, 3, 1, "mps,reef,temporal,spatial", "a small kernel now and then beside one, two and four trainings"),
-    Suite("copies", 3, 3, 1, "temporal", "a copy of 600 KB now and then beside programs that copy without pause"),
+    Suite("copies", 3, 3, 1, "temporal,spatial", "a copy of 600 KB now and then beside programs that copy without pause"),
     Suite("foresight", 3, 4, 1, "no_signs,temporal", "hints from a client and signs from sockets", warm_up=1),
     Suite("serve", 1, 1.6, 4, "all",
           "requests of two priorities with deadlines against serving policies, at 60 to 110 % of capacity"),

@@ -3,7 +3,8 @@
 import dataclasses
 import fnmatch
 
-METRICS = {"p50_us": "us", "p99_us": "us", "attainment": "%", "low": "% of alone", "low_per_s": "1/s"}
+METRICS = {"p50_us": "us", "p99_us": "us", "attainment": "%", "low": "% of alone", "low_per_s": "1/s",
+           "low_ratio": "times the first"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +53,10 @@ TARGETS = [
     Target("kernels", "16-blocks", "spatial", "low", ">=", 90),
     Target("kernels", "last-block-leaves", "reef", "p50_us", "<=", 30, "exclusive"),
     Target("kernels", "last-block-leaves", "reef", "p99_us", "<=", 150, "exclusive"),
-    Target("copies", "?2?", "temporal", "p99_us", "<=", 60),
-    Target("copies", "?2?", "temporal", "low", ">=", 99),
-    Target("copies", "weights", "temporal", "p99_us", "<=", 100),
+    *(Target("copies", case, way, metric, relation, limit) for way in ("temporal", "spatial")
+      for case, metric, relation, limit in (
+          ("?2?", "p99_us", "<=", 60), ("?2?", "low", ">=", 99), ("weights", "p99_us", "<=", 100),
+          ("weights", "low_ratio", ">=", 2.7), ("weights", "low_ratio", "<=", 3.3))),
     Target("foresight", "hinted-kernel", "temporal", "p50_us", "<=", 6, "exclusive", baseline_case="plain-kernel"),
     Target("foresight", "hinted-kernel", "temporal", "p99_us", "<=", 15, "exclusive", baseline_case="plain-kernel"),
     Target("foresight", "hinted-kernel", "temporal", "low_per_s", ">=", 0, "temporal", 0.97, "plain-kernel"),
@@ -74,6 +76,9 @@ def value_of(cases, case, way, metric):
     if metric == "low_per_s":
         speeds = [low["summary"]["per_s"] for low in cell["low"]]
         return sum(speeds) if speeds and None not in speeds else None
+    if metric == "low_ratio":
+        speeds = [low["summary"]["per_s"] for low in cell["low"]]
+        return speeds[-1] / speeds[0] if len(speeds) > 1 and None not in speeds and speeds[0] else None
     if metric in ("low", "attainment"):
         share = cell["low_of_alone"][0] if metric == "low" else cell["attainment"]
         return None if share is None else 100 * share

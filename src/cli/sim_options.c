@@ -293,22 +293,38 @@ static int find_workload(const struct hb_sim_command *command, const char *optio
 	return *workload ? HB_EXIT_OK : refuse_workload(&command->traces, option, spec, name);
 }
 
+/* Reads ",weight=N" and ",pcie-weight=N". */
+static bool parse_weights(const char *text, struct hb_sim_tenant *tenant)
+{
+	while (*text == ',') {
+		bool copies = strncmp(text, ",pcie-weight=", 13) == 0;
+		if (!copies && strncmp(text, ",weight=", 8) != 0)
+			return false;
+		char *end;
+		const char *digits = strchr(text, '=') + 1;
+		unsigned long weight = *digits >= '0' && *digits <= '9' ? strtoul(digits, &end, 10) : 0;
+		if (!weight || weight > WEIGHT_MAX)
+			return false;
+		*(copies ? &tenant->copy_weight : &tenant->weight) = (uint32_t)weight;
+		text = end;
+	}
+	return !*text;
+}
+
 /* Parses NAME[:graph][,weight=N] of an LP program. */
 static int resolve_low(const struct hb_sim_command *command, const char *spec, struct hb_sim_tenant *tenant)
 {
 	char text[sizeof tenant->label];
 	struct hb_sim_phase_text phase = {0};
 	struct hb_error error;
-	uint64_t weight = 1;
 	const char *comma = strchr(spec, ',');
 	size_t length = comma ? (size_t)(comma - spec) : strlen(spec);
 	if (strchr(spec, '@'))
 		return refuse_value("low", spec, "a low-priority program runs without pause; '@' belongs to --high");
-	if (comma && strncmp(comma, ",weight=", 8) != 0)
-		return refuse_value("low", spec, "after the name only ',weight=N' is known");
-	if (comma && (parse_whole_number("low", comma + 8, WEIGHT_MAX, &weight) || !weight))
-		return refuse_value("low", spec, "the weight is a whole number from 1 to 1000");
-	tenant->weight = (uint32_t)weight;
+	if (comma && !parse_weights(comma, tenant))
+		return refuse_value(
+			"low", spec,
+			"after the name only ',weight=N' and ',pcie-weight=N' are known, with N from 1 to 1000");
 	if (length >= sizeof text)
 		return refuse_value("low", spec, "the name is too long");
 	memcpy(text, spec, length);

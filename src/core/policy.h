@@ -95,6 +95,8 @@ void hb_policy_gate(struct hb_policy *policy, uint32_t tenant, enum hb_gate_stat
 void hb_policy_gate_all(struct hb_policy *policy, enum hb_priority priority, enum hb_gate_state state, uint32_t depth);
 /* Sets the time slices of the tenant's channel groups; 0 = the GPU's default. */
 void hb_policy_slice(struct hb_policy *policy, uint32_t tenant, int64_t compute_ns, int64_t copy_ns);
+/* Sets the slices of all LP tenants: this one for kernels, and one by PCIe weight for copies (copy_slices.c). */
+void hb_policy_slice_low(struct hb_policy *policy, int64_t compute_ns);
 /* HP tenants: sets the delay that LP may cause each request, in ppm of its time alone, at most 1000000 (decide/spatial.h). */
 void hb_policy_allow(struct hb_policy *policy, uint32_t tenant, uint32_t delay_ppm);
 /* Calls timer() at at_ns, or now if that is past. There is one timer for each tenant and tag < HB_POLICY_TIMERS; setting it again moves it. */

@@ -85,6 +85,7 @@ static void add_tenant(struct hb_policy *policy, uint32_t tenant)
 {
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH) {
 		hb_policy_share_low(policy, true);
+		hb_policy_slice_low(policy, 0);
 		hb_policy_gate(policy, tenant, HB_GATE_OPEN, hb_policy_config(policy)->gate_depth);
 		return;
 	}
@@ -96,6 +97,7 @@ static void add_tenant(struct hb_policy *policy, uint32_t tenant)
 static void note_tenants(struct hb_policy *policy, uint32_t tenant)
 {
 	hb_policy_share_low(policy, true);
+	hb_policy_slice_low(policy, 0);
 }
 
 /* The least allowance of the kinds that the tenant serves now. */

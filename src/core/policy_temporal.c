@@ -13,9 +13,7 @@
  * Several LP tenants. Two contexts with tiny slices stop each other, so at most one
  * may have work: either all LP tenants share one MPS context (low_shared), or they
  * take turns through their gates (turns.c). In one MPS context they take turns only if
- * their weights differ. Each LP process has a copy group of its
- * own, also in one MPS server, and the slices of these groups act as weights: all LP
- * processes share COPY_ROUND by their PCIe weights; a single LP tenant gets the smallest slice.
+ * their weights differ. copy_slices.c sets the slices of their copies.
  *
  * Several HP tenants. A round over all of them fits into half of the strictest SLO.
  * Each tenant's share of the round is proportional to its urgency, 1 / SLO: a tenant
@@ -39,7 +37,6 @@
 /* The policy's timer without a tenant. */
 #define TIMER_MINIMUM 0
 #define SLICE_LEAST_NS INT64_C(1000000)
-#define COPY_ROUND_NS HB_DEFAULT_COPY_ROUND_NS
 
 static int start_turns(struct hb_policy *policy)
 {
@@ -48,24 +45,6 @@ static int start_turns(struct hb_policy *policy)
 }
 
 /* --- slices --- */
-
-static void set_low_slices(struct hb_policy *policy, int64_t low_ns)
-{
-	const struct hb_core_config *config = hb_policy_config(policy);
-	uint32_t id = HB_TENANT_NONE, n = 0;
-	int64_t weights = 0;
-	while ((id = hb_policy_next(policy, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
-		weights += hb_policy_tenant(policy, id)->copy_weight;
-		n++;
-	}
-	while ((id = hb_policy_next(policy, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
-		int64_t turn_ns = COPY_ROUND_NS * hb_policy_tenant(policy, id)->copy_weight / weights;
-		int64_t copy_ns = turn_ns - HB_DEFAULT_COPY_OVERRUN_NS;
-		if (n == 1 || copy_ns < config->low_slice_ns)
-			copy_ns = config->low_slice_ns;
-		hb_policy_slice(policy, id, low_ns, copy_ns);
-	}
-}
 
 /* Finds the strictest SLO, and the sum of urgencies in ppm of the urgency of that tenant. False = an SLO is not known. */
 static bool sum_urgency(const struct hb_policy *policy, int64_t *strictest_ns, int64_t *urgency_ppm)
@@ -138,7 +117,7 @@ static void set_slices(struct hb_policy *policy)
 	int64_t slo_ns = strictest_slo_ns(policy, &n_high);
 	if (minimum->active && n_high)
 		hb_low_minimum_slices(config->low_minimum_ppm, n_high, slo_ns, config->switch_ns, &slices);
-	set_low_slices(policy, slices.low_ns);
+	hb_policy_slice_low(policy, slices.low_ns);
 	set_high_slices(policy, slices.high_ns);
 }
 

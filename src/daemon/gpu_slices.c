@@ -44,9 +44,12 @@ static uint32_t choose_slice_us(const struct hb_gpu *gpu, struct hb_tenancy *ten
 {
 	const struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
 	int64_t decided_ns = group_class == HB_GROUP_COMPUTE ? state->compute_ns : state->copy_ns;
-	/* The spatial engine has one context, the server's. It gets the driver's slices back if others were set before. */
+	/*
+	 * The spatial engine has one context, the server's. It gets the driver's slices back if others were set before. Each
+	 * process has copy groups of its own.
+	 */
 	if (gpu->engine == HB_ENGINE_SPATIAL && !hb_tenancy_is_server(tenancy))
-		return 0;
+		return group_class == HB_GROUP_COPY && hb_tenancy_is_low(tenancy) ? to_us(decided_ns) : 0;
 	if (gpu->engine == HB_ENGINE_SPATIAL)
 		return to_us(group_class == HB_GROUP_COMPUTE ? HB_DEFAULT_DRIVER_SLICE_NS
 							     : HB_DEFAULT_DRIVER_COPY_SLICE_NS);

@@ -121,6 +121,14 @@ int hb_gpu_model_add_client(struct hb_gpu_model *model, int context, uint32_t sm
 	return id;
 }
 
+int hb_gpu_model_set_copy_slice(struct hb_gpu_model *model, int client, int64_t copy_slice_ns)
+{
+	if (client < 0 || (uint32_t)client >= model->n_clients || !model->clients[client].used || copy_slice_ns < 0)
+		return -EINVAL;
+	model->clients[client].copy_slice_ns = copy_slice_ns;
+	return 0;
+}
+
 int hb_gpu_model_add_stream(struct hb_gpu_model *model, int client, int priority)
 {
 	if (client < 0 || (uint32_t)client >= model->n_clients || !model->clients[client].used)

@@ -83,6 +83,8 @@ int hb_gpu_model_set_slice(struct hb_gpu_model *model, int context, int64_t slic
 void hb_gpu_model_remove_context(struct hb_gpu_model *model, int64_t now_ns, int context);
 /* Adds a client, which stands for a process. Under MPS several clients share a context. sm_limit 0 = all SMs. */
 int hb_gpu_model_add_client(struct hb_gpu_model *model, int context, uint32_t sm_limit);
+/* The copy slice of one client, which has copy groups of its own also in an MPS context; 0 = that of its context. */
+int hb_gpu_model_set_copy_slice(struct hb_gpu_model *model, int client, int64_t copy_slice_ns);
 void hb_gpu_model_remove_client(struct hb_gpu_model *model, int64_t now_ns, int client);
 /* Adds a stream. A lower number is a higher priority, as in CUDA (-5..0). */
 int hb_gpu_model_add_stream(struct hb_gpu_model *model, int client, int priority);

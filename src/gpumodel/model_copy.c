@@ -26,8 +26,11 @@ static int64_t find_slice_ns(const struct hb_gpu_model *model, int32_t client)
 {
 	const struct model_context *context = &model->contexts[model->clients[client].context];
 	int64_t least = (int64_t)model->spec.copy_turn_min_ns;
-	int64_t slice = context->params.copy_slice_ns ? context->params.copy_slice_ns
-						      : (int64_t)model->spec.copy_slice_ns;
+	int64_t slice = model->clients[client].copy_slice_ns;
+	if (!slice)
+		slice = context->params.copy_slice_ns;
+	if (!slice)
+		slice = (int64_t)model->spec.copy_slice_ns;
 	return slice > least ? slice : least;
 }
 

@@ -85,8 +85,9 @@ struct model_stream {
 
 struct model_client {
 	int32_t context;
-	uint32_t sm_limit; /* SMs that the client may use; 0 = all */
-	double power;      /* share of the last power window spent in matrix kernels, at power_ns */
+	uint32_t sm_limit;     /* SMs that the client may use; 0 = all */
+	int64_t copy_slice_ns; /* 0 = that of its context */
+	double power;          /* share of the last power window spent in matrix kernels, at power_ns */
 	int64_t power_ns;
 	bool used;
 };

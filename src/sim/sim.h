@@ -28,6 +28,7 @@ struct hb_sim_tenant {
 	bool graph;           /* one CUDA graph an iteration */
 	const char *arrivals; /* HP: see arrivals.h; LP: NULL = closed loop */
 	uint32_t weight;      /* LP: share of the GPU among LP tenants; 0 = 1 */
+	uint32_t copy_weight; /* LP: share of PCIe; 0 = weight */
 	int64_t slo_ns;       /* HP: 0 none, -1 auto = p99 alone, else the bound */
 	uint32_t tokens;      /* HP: iterations that follow each other at each arrival, each a request; 0 = 1 */
 	/* HP: the phases after the first, in order of time. */

@@ -95,6 +95,7 @@ static int add_tenants(struct hb_simulation *simulation)
 		event.tenant_add.slo_ns = high && tenant->slo_ns > 0 ? tenant->slo_ns : 0;
 		event.tenant_add.slo_auto = high && tenant->slo_ns < 0;
 		event.tenant_add.weight = tenant->weight;
+		event.tenant_add.copy_weight = tenant->copy_weight;
 		memcpy(event.tenant_add.name.text, tenant->label, sizeof event.tenant_add.name.text - 1);
 		hb_simulation_post(simulation, &simulation->programs[i], &event);
 	}

@@ -25,9 +25,12 @@ int hb_simulation_open_core(struct hb_simulation *simulation)
 	return simulation->core ? 0 : error;
 }
 
+/* Each process has copy groups of its own, also in a shared context. */
 static void set_slice(struct hb_simulation *simulation, uint32_t tenant, int64_t compute_ns, int64_t copy_ns)
 {
-	hb_gpu_model_set_slice(simulation->model, simulation->context_of[tenant], compute_ns, copy_ns);
+	if (!simulation->mode.mps || compute_ns)
+		hb_gpu_model_set_slice(simulation->model, simulation->context_of[tenant], compute_ns, copy_ns);
+	hb_gpu_model_set_copy_slice(simulation->model, simulation->programs[tenant].client, copy_ns);
 }
 
 static void apply_action(struct hb_simulation *simulation, const struct hb_action *action)

@@ -59,6 +59,23 @@ class Weights(unittest.TestCase):
             self.end(light)
 
 
+class Copies(unittest.TestCase):
+    def test_pcie_weights_set_copy_slices_in_both_engines(self):
+        for engine in ("temporal", "spatial"):
+            with self.subTest(engine=engine), Stack() as stack:
+                def slices(stack=stack):
+                    return [tenant["gpus"][0]["copy_slice_us"] for tenant in stack.tenants()]
+                lows = []
+                for options, expected in (((), [1]), (("--pcie-weight", 3), [7, 27])):
+                    lows.append(stack.start("low", "train", TRAINING_US, 0, options=("--engine", engine, *options)))
+                    lows[-1].expect("running")
+                    self.assertEqual(slices(), expected)
+                self.assertEqual(turns(stack, lows), [0, 0])  # their weights for the GPU are equal
+                for low in lows:
+                    low.signal(signal.SIGTERM)
+                    self.assertTrue(low.result()["right"])
+
+
 class Minimum(unittest.TestCase):
     def mechanism(self, stack, priority, name):
         use = next(tenant["gpus"][0] for tenant in stack.tenants() if tenant["priority"] == priority)

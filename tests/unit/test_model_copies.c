@@ -6,6 +6,7 @@
  */
 #include "model_rig.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #define PIECE (UINT64_C(16) << 20)
@@ -101,6 +102,32 @@ static void slice_is_the_weight_of_a_process(void **state)
 	rig_fini(&rig);
 }
 
+/* Clients of an MPS server have copy groups, and so copy slices, of their own. */
+static void clients_of_one_context_have_copy_slices_of_their_own(void **state)
+{
+	struct rig rig;
+	rig_init(&rig);
+	struct hb_gpu_model_work work = rig_copy(PIECE), mine = rig_copy(REQUEST);
+	struct hb_gpu_model_context mps = {.mps = true};
+	int context = rig_context(&rig, &mps), clients[3], streams[3];
+	for (int i = 0; i < 3; i++) {
+		clients[i] = hb_gpu_model_add_client(rig.model, context, 0);
+		streams[i] = hb_gpu_model_add_stream(rig.model, clients[i], 0);
+	}
+	assert_int_equal(hb_gpu_model_set_copy_slice(rig.model, clients[1], 100 * US), 0);
+	assert_int_equal(hb_gpu_model_set_copy_slice(rig.model, clients[2], 300 * US), 0);
+	rig_keep_busy(&rig, streams[1], &work, 4);
+	rig_keep_busy(&rig, streams[2], &work, 4);
+	rig_run_until(&rig, 1000 * MS);
+	rig_assert_near("weights 1:3", low_gb_per_s(&rig, 1) / low_gb_per_s(&rig, 0), 3, 3);
+	struct rig_latency latency = rig_measure(&rig, streams[0], &mine, 500, 2 * MS, 5 * MS);
+	assert_true(latency.p99_ns <
+		    450 * US); /* both slices; with the default of 1024 us it would wait for two of those */
+	assert_int_equal(hb_gpu_model_set_copy_slice(rig.model, clients[2], -1), -EINVAL);
+	assert_int_equal(hb_gpu_model_set_copy_slice(rig.model, 99, 0), -EINVAL);
+	rig_fini(&rig);
+}
+
 static void directions_do_not_disturb_each_other(void **state)
 {
 	struct rig rig;
@@ -136,6 +163,7 @@ int main(void)
 		cmocka_unit_test(pieces_one_at_a_time_let_others_in_and_cost_bandwidth),
 		cmocka_unit_test(two_copying_processes_pay_for_tiny_slices),
 		cmocka_unit_test(slice_is_the_weight_of_a_process),
+		cmocka_unit_test(clients_of_one_context_have_copy_slices_of_their_own),
 		cmocka_unit_test(directions_do_not_disturb_each_other),
 		cmocka_unit_test(copies_need_no_turn_of_the_compute_engine),
 	};
