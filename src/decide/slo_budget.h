@@ -5,8 +5,8 @@
  *
  * The slack of a kind of request is its SLO minus its time alone. Where it is at least an
  * eighth of the time alone, LP may use half of it for launches that have a price, and
- * the guard (spatial_guard.h) judges requests by how much of the slack LP used up. LP is
- * never limited more than without an objective, where the allowance of the policy counts:
+ * the guard (spatial_guard.h) judges requests by how much of the slack LP used up, besides
+ * the rule without an objective:
  *
  *	zone      time of the request             what the guard concludes
  *	calm      within 1/2 of the slack, or     a batch of these: LP may do more

@@ -276,15 +276,18 @@ static int64_t excess_of(const struct hb_spatial_kind *kind, const struct taken 
 	return taken->reported && (own_pace || wait_ns < all_ns) ? wait_ns : all_ns;
 }
 
-/* Where requests queue, the request may have waited since the first of those that followed each other began. */
+/*
+ * Where requests queue, the request arrived at some time since the first of those that followed each other began; on average
+ * it has waited for half of their time.
+ */
 static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct taken *taken, int64_t excess_ns,
 				int64_t objective)
 {
 	const struct hb_spatial_kind *kind = kind_of(high);
 	int64_t took_ns = taken->all_ns;
 	if (hb_spatial_kind_may_queue(kind)) {
-		took_ns += high->queue.waited_ns;
-		excess_ns += high->queue.excess_ns;
+		took_ns += high->queue.waited_ns / 2;
+		excess_ns += high->queue.excess_ns / 2;
 	}
 	return hb_slo_budget_zone(objective, kind->alone_ns, took_ns, excess_ns);
 }

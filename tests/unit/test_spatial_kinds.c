@@ -183,7 +183,7 @@ static bool is_limited_after_chains(int length)
 	struct service *service = calloc(1, sizeof *service);
 	start_service(service);
 	let_beside(service);
-	hb_spatial_high_set_slo(&service->high, 4 * MS);
+	hb_spatial_high_set_slo(&service->high, 3400 * US);
 	for (int i = 0; i < 6000; i++) {
 		service->now_ns = service->high.last_end_ns + (i % length ? 30 * US : 10 * MS);
 		serve(service, MANY, service->high.closed ? 2 * MS : 2300 * US);
