@@ -57,7 +57,7 @@ class Sequence:
 
 @dataclasses.dataclass
 class Step:
-    """What the GPU does next: one part of a prompt, then one token for each sequence of `decode`."""
+    """A step has at most one part of a prompt and one token for each sequence of `decode`."""
     prefill: Sequence = None
     start: int = 0
     count: int = 0

@@ -64,7 +64,7 @@ def within(values, limit):
 
 
 def latency_of(phase):
-    """What the service's objective is about: the time of a token, or of a graph."""
+    """Returns the times that the objective is about: those of tokens, or of graphs."""
     return phase["token_ns"] or phase["latency_ns"]
 
 

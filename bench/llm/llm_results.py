@@ -128,7 +128,7 @@ def at_share(values, share):
 
 
 def describe(windows):
-    """What the windows of one cell show about the service."""
+    """Returns the service's figures over the windows of one cell."""
     first, token = latencies(windows, time_to_first), latencies(windows, time_per_token)
     rows = [row for window in windows for row in counted(window)]
     seconds = sum(window["seconds"] for window in windows)

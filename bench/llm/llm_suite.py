@@ -66,7 +66,7 @@ class Place:
         self.server = self.start("llm_server", command + (["--eager"] if self.args.server == "eager" else []), True, {})
 
     def wait_server(self):
-        """What the server says about its start."""
+        """Waits until the server serves; returns its own words about the start."""
         if self.args.server != "llama":
             ready = self.server.hear("ready", START_S)
             self.port = ready["port"]
@@ -164,8 +164,10 @@ class Suite:
             try:
                 said = hear(place)
                 said.pop("event", None)
-                self.raw["starts"].append({"call": self.call, "what": what, "place": place.name, **said,
-                                           "after_s": round(time.monotonic() - begin, 1)})
+                start = {"call": self.call, "what": what, "place": place.name, **said,
+                         "after_s": round(time.monotonic() - begin, 1)}
+                self.raw["starts"].append(start)
+                print("ready:", json.dumps(start), file=sys.stderr, flush=True)
             except Failed as why:
                 failed.append((place, why))
         return failed
@@ -253,9 +255,18 @@ class Suite:
             "told_us": told / 1e3 if objective else None, "round": number, "call": self.call, "settle_s": self.args.settle,
             "seconds": self.args.seconds, "low_rate": round(low, 4), **{key: results[key] for key in (
                 "requests", "failed", "failed_count", "token_gaps_us")}})
+        self.print_window(self.raw["windows"][-1])
         place.server.check()
         if place.way.engine:
             self.stage.daemon_of(place.way).verify()
+
+    @staticmethod
+    def print_window(window):
+        tokens = llm_results.latencies([window], llm_results.time_per_token)
+        print(f"{window['model']} {window['load']}% {window['place']} {window['low'] or 'alone'}"
+              f"{' with objective' if window['objective'] else ''}: TPOT p50 "
+              f"{llm_results.ms(llm_results.at_share(tokens, 0.5))} ms, LP {window['low_rate']}/s, "
+              f"{len(window['requests'])} answers, {window['failed_count']} failed", file=sys.stderr, flush=True)
 
     def objective_ns(self, same):
         alone = llm_results.find(self.raw["windows"], **same, place="native", low="")
