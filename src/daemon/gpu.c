@@ -20,6 +20,7 @@
 #include "daemon/gpu_slices.h"
 #include "daemon/gpu_spatial.h"
 #include "daemon/gpu_trial.h"
+#include "daemon/mps_server.h"
 #include "daemon/page_memory.h"
 #include "daemon/previous_page.h"
 
@@ -110,7 +111,8 @@ static int post_tenant_add(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64
 	event.tenant_add.weight = tenancy->weight;
 	event.tenant_add.copy_weight = tenancy->pcie_weight;
 	event.tenant_add.user = (uint32_t)tenancy->peer.uid;
-	event.tenant_add.shared = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
+	event.tenant_add.shared = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS &&
+				  hb_mps_may_serve(gpu->daemon->mps, tenancy->peer.uid);
 	return hb_gpu_post(gpu, now_ns, &event);
 }
 

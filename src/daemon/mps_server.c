@@ -26,6 +26,7 @@ struct hb_mps {
 	struct hb_mps_events events;
 	bool ours;        /* this daemon started the control program, or found it running in its own folder */
 	bool left_behind; /* an earlier daemon's control program may still run */
+	bool unknown;     /* so may its server, with clients of any user */
 	bool again;       /* hb_mps_start() was called while the server was stopping */
 	char why[200];
 	struct hb_mps_place *place;
@@ -197,7 +198,10 @@ static void read_old_server(void *argument, const struct hb_command_result *resu
 {
 	struct hb_mps *mps = argument;
 	pid_t server = result->status == 0 ? parse_server(result->output) : 0;
-	if (!count_step(mps) || !server)
+	if (!count_step(mps))
+		return;
+	mps->unknown &= result->status != 0 || server;
+	if (!server)
 		return;
 	char why[160];
 	int failed = mps->events.found(mps->daemon, server);
@@ -228,6 +232,11 @@ static uid_t server_user(const struct hb_mps *mps)
 {
 	const struct hb_tenancy *server = hb_tenancy_find(mps->daemon, mps->place->token);
 	return server ? server->peer.uid : mps->uid;
+}
+
+bool hb_mps_may_serve(const struct hb_mps *mps, uid_t uid)
+{
+	return mps->state == HB_MPS_READY ? server_user(mps) == uid : mps->unknown;
 }
 
 static bool has_program(const struct hb_mps *mps, const char **why)
@@ -286,7 +295,7 @@ void hb_mps_stop(struct hb_mps *mps)
 	bool running = mps->ours && (mps->state == HB_MPS_READY || mps->state == HB_MPS_FAILED);
 	if (!running && !(mps->left_behind && mps->state == HB_MPS_IDLE))
 		return;
-	mps->left_behind = false;
+	mps->left_behind = mps->unknown = false;
 	set_state(mps, HB_MPS_STOPPING, "");
 	if (run_step(mps, HB_PRIVILEGED_QUIT, server_stopped) < 0)
 		set_state(mps, HB_MPS_FAILED, "cannot run the control program to stop it");
@@ -294,6 +303,7 @@ void hb_mps_stop(struct hb_mps *mps)
 
 void hb_mps_server_ended(struct hb_mps *mps)
 {
+	mps->unknown = false;
 	if (mps->state == HB_MPS_READY)
 		set_state(mps, HB_MPS_FAILED, "the server has ended; the next low-priority tenant starts it again");
 }
@@ -303,6 +313,7 @@ void hb_mps_server_registered(struct hb_mps *mps)
 	if (mps->state == HB_MPS_READY || mps->state == HB_MPS_OFF)
 		return;
 	mps->ours = true;
+	mps->unknown = false;
 	if (mps->state == HB_MPS_IDLE || mps->state == HB_MPS_FAILED)
 		set_state(mps, HB_MPS_READY, "");
 }
@@ -360,7 +371,7 @@ int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, str
 		snprintf(made->why, sizeof made->why, "%s", why);
 	char control[sizeof made->place->pipe_dir + 16];
 	snprintf(control, sizeof control, "%s/control", made->place->pipe_dir);
-	made->left_behind = access(control, F_OK) == 0;
+	made->left_behind = made->unknown = access(control, F_OK) == 0;
 	made->state = made->why[0] ? HB_MPS_OFF : HB_MPS_IDLE;
 	*mps = made;
 	return 0;

@@ -49,6 +49,8 @@ static int check_mps_room(struct hb_daemon *daemon, const struct hb_peer *peer, 
 		const struct hb_tenancy *other = daemon->tenancies[i];
 		if (!other || !(other->flags & HB_REGISTER_MPS))
 			continue;
+		if (other->peer.uid != peer->uid && !hb_mps_may_serve(daemon->mps, other->peer.uid))
+			continue; /* a false claim */
 		clients += other->n_members ? other->n_members : 1;
 		if (other->peer.uid != peer->uid)
 			return hb_error_set(

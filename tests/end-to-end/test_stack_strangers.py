@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A process of another user that has learnt the token of a tenant, or of the MPS server: every message with it is refused,
-and the tenant is not changed. Needs root, setpriv and a mount namespace of its own."""
+and the tenant is not changed. Or that claims to be in the MPS server: it keeps nobody out. Needs root, setpriv and a mount namespace of its own."""
 import json
 import os
 import shutil
@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fuzz"))
 import test_stack_system as system
 from live_daemon import Client, UUIDS, VALUES, pack, unpack
-from stack import TENANT, wait_until
+from stack import LIMIT, TENANT, wait_until
 from test_stack_two_users import SECOND, TwoUsers, as_user
 
 
@@ -40,6 +40,18 @@ def attack(path, token, tenant):
     print(json.dumps(answers), flush=True)
 
 
+def claim(path):
+    """Registers a tenant that claims to be in the MPS server, and keeps it."""
+    kind = ""
+    while kind != "REGISTERED":  # for some seconds a new daemon refuses tenants that it does not know
+        client = Client(path, timeout=LIMIT)
+        kind, data, _ = client.register(os.urandom(16), flags=VALUES["HB_REGISTER_SIMULATED"] | VALUES["HB_REGISTER_MPS"])
+        if kind == "ERROR" and b"has just started" not in data:
+            raise OSError(data)
+    print("claimed", flush=True)
+    signal.pause()
+
+
 @unittest.skipIf(os.geteuid() != 0, "only root can run the system's daemon and programs of another user")
 @unittest.skipUnless(shutil.which("setpriv") and system.own_mounts_work(), "needs setpriv and a mount namespace of its own")
 class Strangers(unittest.TestCase):
@@ -47,10 +59,12 @@ class Strangers(unittest.TestCase):
         with open(f"/proc/{pid}/environ", "rb") as file:
             return [word.split(b"=")[1] for word in file.read().split(b"\0") if word.startswith(b"HB_TENANT=")][0].decode()
 
+    def start_as(self, stack, user, *words):
+        return stack.spawn(as_user(user, sys.executable, os.path.abspath(__file__), *words),
+                           HB_BUILD=os.environ["HB_BUILD"], PYTHONPATH=os.environ.get("PYTHONPATH", ""))
+
     def attack_as(self, stack, user, token, tenant):
-        program = stack.spawn(as_user(user, sys.executable, os.path.abspath(__file__), "--attack", token, tenant),
-                              HB_BUILD=os.environ["HB_BUILD"], PYTHONPATH=os.environ.get("PYTHONPATH", ""))
-        return json.loads(program.output()[-1])
+        return json.loads(self.start_as(stack, user, "--attack", token, tenant).output()[-1])
 
     def test_another_user_can_do_nothing_with_the_token_of_a_tenant(self):
         with TwoUsers() as stack:
@@ -82,9 +96,28 @@ class Strangers(unittest.TestCase):
             program.signal(signal.SIGTERM)
             self.assertTrue(program.result()["right"])
 
+    def test_who_claims_to_be_in_the_mps_server_keeps_nobody_out(self):
+        """While no server runs, and while one runs for the other user."""
+        with TwoUsers() as stack:
+            claimant = self.start_as(stack, SECOND, "--claim")
+            claimant.expect("claimed")
+            self.assertTrue(stack.of(claimant)["mps"])
+            programs = []
+            for _ in range(2):
+                programs.append(stack.low("nobody", TENANT, "train", 1000, 0))
+                programs[-1].expect("running")
+                self.assertTrue(stack.of(programs[-1])["mps"], stack.of(programs[-1]))
+            for program in programs:
+                program.signal(signal.SIGTERM)
+                self.assertTrue(program.result()["right"])
+            claimant.signal(signal.SIGKILL)
+            claimant.ended()
+
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--attack"]:
         attack(os.environ["HB_SOCKET"], bytes.fromhex(sys.argv[2]), int(sys.argv[3]))
+    elif sys.argv[1:] == ["--claim"]:
+        claim(os.environ["HB_SOCKET"])
     else:
         unittest.main()
