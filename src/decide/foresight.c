@@ -402,9 +402,15 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 static uint32_t find_end_of_work(const struct hb_foresight *foresight)
 {
 	bool queued = foresight->waiting || foresight->heard_from || foresight->heard;
-	if (foresight->later)
-		return queued ? HB_FORESIGHT_LATER_QUEUED : HB_FORESIGHT_LATER_IDLE;
-	return queued ? HB_FORESIGHT_QUEUED : HB_FORESIGHT_IDLE;
+	uint32_t end = foresight->later ? (queued ? HB_FORESIGHT_LATER_QUEUED : HB_FORESIGHT_LATER_IDLE)
+		       : queued         ? HB_FORESIGHT_QUEUED
+					: HB_FORESIGHT_IDLE;
+	return end + foresight->work * (HB_FORESIGHT_END_KINDS - HB_FORESIGHT_IDLE);
+}
+
+void hb_foresight_work(struct hb_foresight *foresight, uint32_t kind)
+{
+	foresight->work = kind < HB_FORESIGHT_WORKS ? kind : 0;
 }
 
 int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns)

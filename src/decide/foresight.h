@@ -56,6 +56,8 @@
  *    twice. Each start serves one of them.
  *  - whether it is the first end after a start or a later one: a program that launches,
  *    waits and launches again does so in every request.
+ * Each kind of work (hb_foresight_work) has these four, so a text and the requests that
+ * follow it do not share their gaps.
  * A process sees the end of its work when it synchronizes, later than the GPU is given
  * away (idle_seen_ns > yield_ns). So the GPU can be kept only if the process arranged
  * that before it began to wait; hb_foresight_keep_ns() says for how long that pays.
@@ -98,6 +100,7 @@ enum hb_sign { HB_SIGN_API, HB_SIGN_SOCKET, HB_SIGN_CALL, HB_SIGN_PERIOD, HB_SIG
 /* The outcome of a sign that no launch followed. */
 #define HB_FORESIGHT_NONE INT32_MAX
 
+#define HB_FORESIGHT_WORKS 4 /* kinds of work */
 /* Slots of the signs that foresight sees itself. Slots of reported signs follow them. */
 enum {
 	HB_FORESIGHT_PERIOD,
@@ -105,7 +108,8 @@ enum {
 	HB_FORESIGHT_QUEUED,       /* the same, and another request waits */
 	HB_FORESIGHT_LATER_IDLE,   /* another end of work, after a launch soon after the one before */
 	HB_FORESIGHT_LATER_QUEUED, /* the same, and another request waits */
-	HB_FORESIGHT_FIRST_SOURCE
+	HB_FORESIGHT_END_KINDS,    /* the ends of another kind of work follow those of the one before */
+	HB_FORESIGHT_FIRST_SOURCE = HB_FORESIGHT_IDLE + 4 * HB_FORESIGHT_WORKS
 };
 
 struct hb_foresight_costs {
@@ -175,6 +179,7 @@ struct hb_foresight {
 	bool learns;                                  /* false: only hints that name a time count, and are trusted */
 	bool allowed, busy, lingering;
 	bool later;          /* HP's work is not the first after its start */
+	uint32_t work;       /* kind of HP's work, set by hb_foresight_work() */
 	uint64_t heard_from; /* places of signs worth a takeover since then: one bit each (who % 64) */
 	uint32_t heard;      /* the same for signs without a place: 1, or 2 for more */
 	uint32_t waiting;    /* requests announced before that start and not served by it */
@@ -205,6 +210,8 @@ void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool all
  */
 void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_sign kind, uint64_t source, uint32_t who,
 		       int64_t expected_ns);
+/* The kind of the work in flight, below HB_FORESIGHT_WORKS: the ends of each are learned apart. */
+void hb_foresight_work(struct hb_foresight *foresight, uint32_t kind);
 /* HP launches for the first time after idle; HP has no work in flight any more. */
 void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns);
 void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns);

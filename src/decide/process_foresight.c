@@ -90,10 +90,17 @@ static uint32_t kind_of_work(const struct hb_process_foresight *process, uint64_
 	return (uint32_t)((graphs < 3 ? graphs : 3) * 16 + (kernels < 15 ? kernels : 15));
 }
 
+/* For the gap that follows: work without graphs, with few or many kernels; with graphs, and few or many kernels. */
+static void note_work(struct hb_process_foresight *process, uint32_t kind)
+{
+	hb_foresight_work(&process->foresight, (kind >= 16) * 2 + (kind % 16 == 15));
+}
+
 int64_t hb_process_foresight_wait(struct hb_process_foresight *process, int64_t now_ns, uint64_t kernels,
 				  uint64_t graphs, bool reads, struct hb_process_wait *wait)
 {
-	uint32_t kind = kind_of_work(process, kernels, graphs) + (reads ? HB_WAIT_KINDS / 2 : 0);
+	uint32_t work = kind_of_work(process, kernels, graphs), kind = work + (reads ? HB_WAIT_KINDS / 2 : 0);
+	note_work(process, work);
 	*wait = (struct hb_process_wait){.since_ns = now_ns, .kind = kind, .kernels = kernels, .graphs = graphs};
 	if (reads && kernels + graphs == process->launches_read)
 		wait->since_ns = 0;

@@ -217,6 +217,26 @@ static void test_idle_seen_late_is_a_sign_like_others(void **state)
 	assert_int_equal(rig.foresight.signs[HB_FORESIGHT_LATER_IDLE].plan.start_ns, 100 * US);
 }
 
+/* Work of one kind is followed by more after 0.4 ms, work of the other by nothing for 20 ms: only the first keeps the GPU. */
+static void test_the_ends_of_each_kind_of_work_are_learned_apart(void **state)
+{
+	(void)state;
+	struct rig rig;
+	int64_t keep_ns[2] = {0};
+	rig_init(&rig);
+	for (int i = 0; i < 120; i++) {
+		uint32_t kind = (uint32_t)i % 2;
+		hb_foresight_busy(&rig.foresight, rig.now_ns);
+		hb_foresight_work(&rig.foresight, kind);
+		pass(&rig, rig.now_ns + 1 * MS);
+		keep_ns[kind] = hb_foresight_keep_ns(&rig.foresight, rig.now_ns);
+		hb_foresight_idle_kept(&rig.foresight, rig.now_ns, keep_ns[kind]);
+		pass(&rig, rig.now_ns + (kind ? 20 * MS : 400 * US));
+	}
+	assert_in_range(keep_ns[0], 400 * US, 500 * US);
+	assert_int_equal(keep_ns[1], 0);
+}
+
 /* --- requests that wait --- */
 
 enum { SOURCE = 7 };
@@ -497,6 +517,7 @@ int main(void)
 		cmocka_unit_test(test_survives_a_change_of_load),
 		cmocka_unit_test(test_lingers_where_the_next_launch_is_near),
 		cmocka_unit_test(test_idle_seen_late_is_a_sign_like_others),
+		cmocka_unit_test(test_the_ends_of_each_kind_of_work_are_learned_apart),
 		cmocka_unit_test(test_each_start_serves_one_connection),
 		cmocka_unit_test(test_a_connection_heard_often_is_one),
 		cmocka_unit_test(test_who_waits_for_too_long_came_for_something_else),
