@@ -313,14 +313,21 @@ static uint32_t engine_of(const struct hb_place *place, unsigned gpu)
 	return atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed);
 }
 
+/*
+ * Whether the daemon wants news of the GPU. The GPU page may be mapped again at this moment, at the same address; either
+ * mapping will do. The thread sanitizer takes the mapping for a write.
+ */
+__attribute__((no_sanitize("thread"))) static bool is_listened_to(const struct hb_place *place, unsigned gpu)
+{
+	return place->gpus[gpu] && atomic_load_explicit(&place->gpus[gpu]->listening, memory_order_relaxed);
+}
+
 /* Whether another process waits for the answer. */
 static bool is_waited_for(const struct hb_place *place, unsigned gpu)
 {
 	uint32_t engine = engine_of(place, gpu);
-	if (engine == HB_ENGINE_TURNS)
-		return true;
-	bool listens = place->gpus[gpu] && atomic_load_explicit(&place->gpus[gpu]->listening, memory_order_relaxed);
-	return is_low(place) && (engine == HB_ENGINE_SPATIAL || listens);
+	return engine == HB_ENGINE_TURNS ||
+	       (is_low(place) && (engine == HB_ENGINE_SPATIAL || is_listened_to(place, gpu)));
 }
 
 /*
