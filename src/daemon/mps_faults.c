@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/fault_notes.h"
 #include "daemon/socket_server.h"
 #include "daemon/status_measures.h"
 #include "gate/gate.h"
@@ -23,28 +24,17 @@
 #define END_BEFORE_NS (300 * HB_NS_PER_MS)
 #define END_AFTER_NS (50 * HB_NS_PER_MS)
 #define CONCERNS_NS (60 * HB_NS_PER_S) /* a tenant that ends later than this did not end because of the fault */
-#define NOTES 64
-
-/* A process that saw an error, or (error 0) that ended with unfinished work. */
-struct fault_note {
-	int64_t at_ns;
-	uint32_t error;
-	uint32_t tenant;
-	pid_t pid;
-	char user[64], command[96];
-};
 
 enum fault_proof { PROOF_NONE, PROOF_FIRST, PROOF_ENDED, PROOF_ALONE };
 
 struct hb_mps_faults {
 	struct hb_daemon *daemon;
-	struct fault_note notes[NOTES]; /* of this fault, and ends before it; the oldest is replaced */
-	unsigned n;
-	int64_t first_ns, due_ns; /* first error of the fault, 0 = no fault so far; when it is decided */
+	struct hb_fault_notes notes; /* of this fault, and ends before it */
+	int64_t first_ns, due_ns;    /* first error of the fault, 0 = no fault so far; when it is decided */
 	int64_t wall_s;
 	bool decided;
 	enum fault_proof proof;
-	struct fault_note culprit;
+	struct hb_fault_note culprit;
 	uint64_t count;
 	struct hb_log_limit limit; /* programs can cause faults, and must not fill the log */
 };
@@ -67,8 +57,11 @@ static const char *error_text(uint32_t error)
 static void add_note(struct hb_mps_faults *faults, const struct hb_member *member, uint32_t error, int64_t at_ns)
 {
 	const struct hb_tenancy *tenancy = member->tenancy;
-	struct fault_note *note = &faults->notes[faults->n++ % NOTES];
-	*note = (struct fault_note){.at_ns = at_ns, .error = error, .tenant = tenancy->number, .pid = member->pid};
+	struct hb_fault_note *note = hb_fault_notes_add(&faults->notes, tenancy->peer.uid);
+	note->at_ns = at_ns;
+	note->error = error;
+	note->tenant = tenancy->number;
+	note->pid = member->pid;
 	snprintf(note->user, sizeof note->user, "%s", tenancy->peer.user);
 	snprintf(note->command, sizeof note->command, "%.95s", tenancy->command);
 }
@@ -139,17 +132,17 @@ static void look_at_tenant(struct hb_mps_faults *faults, struct hb_tenancy *tena
 
 /* --- who caused it ---------------------------------------------------------------------------------- */
 
-static bool is_of_this_fault(const struct hb_mps_faults *faults, const struct fault_note *note)
+static bool is_of_this_fault(const struct hb_mps_faults *faults, const struct hb_fault_note *note)
 {
 	return note->pid && note->at_ns >= faults->first_ns - END_BEFORE_NS;
 }
 
 /* The last process that ended with unfinished work about when the first error was seen. */
-static const struct fault_note *find_ended(const struct hb_mps_faults *faults)
+static const struct hb_fault_note *find_ended(const struct hb_mps_faults *faults)
 {
-	const struct fault_note *found = NULL;
-	for (unsigned i = 0; i < NOTES; i++) {
-		const struct fault_note *note = &faults->notes[i];
+	const struct hb_fault_note *found = NULL;
+	for (unsigned i = 0; i < HB_FAULT_NOTES; i++) {
+		const struct hb_fault_note *note = &faults->notes.note[i];
 		if (is_of_this_fault(faults, note) && !note->error && note->at_ns <= faults->first_ns + END_AFTER_NS &&
 		    (!found || note->at_ns > found->at_ns))
 			found = note;
@@ -157,11 +150,11 @@ static const struct fault_note *find_ended(const struct hb_mps_faults *faults)
 	return found;
 }
 
-static const struct fault_note *find_first(const struct hb_mps_faults *faults, unsigned *n)
+static const struct hb_fault_note *find_first(const struct hb_mps_faults *faults, unsigned *n)
 {
-	const struct fault_note *found = NULL;
-	for (unsigned i = 0; i < NOTES; i++) {
-		const struct fault_note *note = &faults->notes[i];
+	const struct hb_fault_note *found = NULL;
+	for (unsigned i = 0; i < HB_FAULT_NOTES; i++) {
+		const struct hb_fault_note *note = &faults->notes.note[i];
 		if (!is_of_this_fault(faults, note) || !note->error || note->error == RPC_FAILURE)
 			continue;
 		++*n;
@@ -174,7 +167,7 @@ static const struct fault_note *find_first(const struct hb_mps_faults *faults, u
 static void choose_culprit(struct hb_mps_faults *faults)
 {
 	unsigned n = 0;
-	const struct fault_note *first = find_first(faults, &n), *found;
+	const struct hb_fault_note *first = find_first(faults, &n), *found;
 	faults->proof = n > 1 ? PROOF_FIRST : PROOF_ALONE;
 	if (first && (found = find_ended(faults)))
 		faults->proof = PROOF_ENDED;
@@ -182,22 +175,22 @@ static void choose_culprit(struct hb_mps_faults *faults)
 		found = first;
 	if (!found)
 		faults->proof = PROOF_NONE;
-	faults->culprit = found ? *found : (struct fault_note){.tenant = 0};
+	faults->culprit = found ? *found : (struct hb_fault_note){.tenant = 0};
 }
 
 /* How many processes other than the culprit lost their work. */
 static unsigned count_harmed(const struct hb_mps_faults *faults)
 {
 	unsigned n = 0;
-	for (unsigned i = 0; i < NOTES; i++)
-		n += is_of_this_fault(faults, &faults->notes[i]) && faults->notes[i].error &&
-		     faults->notes[i].pid != faults->culprit.pid;
+	for (unsigned i = 0; i < HB_FAULT_NOTES; i++)
+		n += is_of_this_fault(faults, &faults->notes.note[i]) && faults->notes.note[i].error &&
+		     faults->notes.note[i].pid != faults->culprit.pid;
 	return n;
 }
 
 static void describe_cause(const struct hb_mps_faults *faults, char *text, size_t size)
 {
-	const struct fault_note *culprit = &faults->culprit;
+	const struct hb_fault_note *culprit = &faults->culprit;
 	const char *error = error_text(culprit->error);
 	char at[16];
 	struct tm parts;
@@ -222,7 +215,7 @@ static void describe_cause(const struct hb_mps_faults *faults, char *text, size_
 	}
 }
 
-static void describe_process(const struct fault_note *note, char *text, size_t size)
+static void describe_process(const struct hb_fault_note *note, char *text, size_t size)
 {
 	snprintf(text, size, "process %d (user %s, tenant %u: %s)", (int)note->pid, note->user, note->tenant,
 		 note->command);
@@ -257,12 +250,12 @@ void hb_mps_faults_tick(struct hb_mps_faults *faults, int64_t now_ns)
 
 /* --- for users ------------------------------------------------------------------------------------ */
 
-static const struct fault_note *find_note(const struct hb_mps_faults *faults, uint32_t tenant)
+static const struct hb_fault_note *find_note(const struct hb_mps_faults *faults, uint32_t tenant)
 {
-	for (unsigned i = 0; i < NOTES; i++)
-		if (is_of_this_fault(faults, &faults->notes[i]) && faults->notes[i].error &&
-		    faults->notes[i].tenant == tenant)
-			return &faults->notes[i];
+	for (unsigned i = 0; i < HB_FAULT_NOTES; i++)
+		if (is_of_this_fault(faults, &faults->notes.note[i]) && faults->notes.note[i].error &&
+		    faults->notes.note[i].tenant == tenant)
+			return &faults->notes.note[i];
 	return NULL;
 }
 
@@ -298,8 +291,8 @@ json_t *hb_mps_faults_json(const struct hb_mps_faults *faults)
 		return json_null();
 	json_t *harmed = json_array();
 	describe_cause(faults, cause, sizeof cause);
-	for (unsigned i = 0; i < NOTES; i++) {
-		const struct fault_note *note = &faults->notes[i];
+	for (unsigned i = 0; i < HB_FAULT_NOTES; i++) {
+		const struct hb_fault_note *note = &faults->notes.note[i];
 		if (is_of_this_fault(faults, note) && note->error && note->pid != faults->culprit.pid)
 			json_array_append_new(harmed, json_pack("{s:i, s:i, s:s, s:s}", "pid", (int)note->pid, "tenant",
 								(int)note->tenant, "user", note->user, "command",

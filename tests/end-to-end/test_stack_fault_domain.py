@@ -31,7 +31,7 @@ class FaultDomain(unittest.TestCase):
             culprit = stack.start("low", *TRAIN, HB_SIM_ILLEGAL="20")
             self.assertNotEqual(culprit.ended(), 0)
             self.assertNotEqual(victim.ended(), 0)
-            self.assertRegex(victim.stderr(), r"hb run: process \d+ \(user .*cuda-tenant.*fault")
+            self.assertRegex(victim.stderr(), r"hb run: process \d+ \(user .*cuda-tenant.*(fault|likely cause)")
             self.assertIn("hb run: this program", culprit.stderr())
             self.assertNotIn("this program", victim.stderr())
             self.assertTrue(service.result()["right"])
