@@ -13,11 +13,9 @@ import http.client
 import json
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import zlib
@@ -145,24 +143,29 @@ class Attacker:
         self.good += answer.startswith(b"HTTP/1.1 200")
 
 
-def start_server(folder):
+def start_server(folder, _chosen):
     os.mkdir(os.path.join(folder, "echo"))
     with open(os.path.join(folder, "echo", "model.yaml"), "w", encoding="utf-8") as out:
         out.write(MODEL)
     target = Target([os.path.join(BUILD, "hb-serve"), "--models", folder, "--gpu", "none", "--shared-memory", "loopback",
                      "--shared-memory-prefix", "nope", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--idle", "3s"], stdout=subprocess.PIPE, text=True)
+    return (target,)
+
+
+def read_ports(target):
     lines = [target.process.stdout.readline() for _ in range(2)]
     assert all(lines), f"hb-serve does not start: {target.said()}"
-    return target, *(int(line.split()[-1]) for line in lines)
+    return [int(line.split()[-1]) for line in lines]
 
 
-def attack(target, ports, chosen):
+def attack(target, chosen):
+    ports = read_ports(target)
     bystander = Bystander(ports[0])
     attacker = Attacker(chosen.seed, *ports)
     live_target.wait_until("the bystander is served", lambda: bystander.answers or bystander.failure)
     for _ in range(100):
         attacker.attack_once()  # threads and buffers are made
-    before, size, end = target.held(), target.allocated_bytes(), time.monotonic() + chosen.seconds
+    before, size, end = target.held(), target.meter.allocated_bytes(), time.monotonic() + chosen.seconds
     while time.monotonic() < end:
         target.check_alive()
         attacker.attack_once()
@@ -170,7 +173,7 @@ def attack(target, ports, chosen):
           f"the bystander had {bystander.answers} answers", flush=True)
     assert attacker.good, "the attack does nothing: no request was accepted"
     target.await_release(before)
-    grown = target.allocated_bytes() - size
+    grown = target.meter.allocated_bytes() - size
     print(f"grown by {grown >> 10} KiB", flush=True)
     assert grown < GROWTH_MAX, f"hb-serve has grown by {grown >> 10} KiB"
     bystander.end()
@@ -179,21 +182,5 @@ def attack(target, ports, chosen):
     fresh.end()
 
 
-def main():
-    chosen = live_target.options(__doc__)
-    folder = tempfile.mkdtemp(prefix="hb-live-")
-    target, *ports = start_server(folder)
-    try:
-        attack(target, ports, chosen)
-        target.end()
-    except AssertionError:
-        print(target.said()[-4000:])
-        raise
-    finally:
-        target.kill()
-        target.process.stdout.close()
-        shutil.rmtree(folder)
-
-
 if __name__ == "__main__":
-    main()
+    live_target.run(__doc__, start_server, attack)

@@ -53,35 +53,41 @@ class Held(collections.Counter):
         return sum(n for name, n in self.items() if name.startswith(kind))
 
 
+class HeapMeter:
+    """Counts the bytes that a process started with `variables` has allocated and not freed (heap_meter.c). Its size in memory
+    would say less: a sanitizer keeps freed memory, and large tables take memory when they are first used."""
+
+    def __init__(self):
+        self.file = tempfile.NamedTemporaryFile()
+        self.file.truncate(8)
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0:malloc_context_size=8"
+        self.variables = {"ASAN_OPTIONS": asan, "HB_HEAP_METER": self.file.name, "LD_PRELOAD": HEAP_METER}
+
+    def allocated_bytes(self):
+        return struct.unpack("=q", os.pread(self.file.fileno(), 8, 0))[0]
+
+
 class Target:
     """The process that is attacked. Its messages go to a file."""
 
     def __init__(self, command, **more):
-        self.errors, self.meter = tempfile.TemporaryFile(), tempfile.NamedTemporaryFile()
-        self.meter.truncate(8)
-        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0:malloc_context_size=8"
-        more["env"] = dict(os.environ, ASAN_OPTIONS=asan, HB_HEAP_METER=self.meter.name, LD_PRELOAD=HEAP_METER)
-        self.process = subprocess.Popen(command, stderr=self.errors, **more)
+        self.errors, self.meter = tempfile.TemporaryFile(), HeapMeter()
+        self.process = subprocess.Popen(command, stderr=self.errors, env=os.environ | self.meter.variables, **more)
         self.pid = self.process.pid
 
     def held(self):
         return Held(self.pid)
 
-    def await_release(self, before, more_threads=0):
-        """Waits until it has no more descriptors and pages than before, and no more threads than these."""
+    def await_release(self, before, more_threads=0, more_pages=0):
+        """Waits until it has no more descriptors, pages and threads than before, except these."""
         def is_released():
             now = self.held()
-            return (all(now.number(kind) <= before.number(kind) for kind in ("descriptor", "page")) and
+            return (all(now.number(kind) <= before.number(kind) + more_pages for kind in ("descriptor", "page")) and
                     now["thread"] <= before["thread"] + more_threads)
         try:
             wait_until("no descriptor, thread or page is left", is_released)
         except AssertionError as error:
             raise AssertionError(f"{error}: {dict(self.held() - before)}") from None
-
-    def allocated_bytes(self):
-        """The bytes that it has allocated and not freed (heap_meter.c). Its size in memory would say less: a sanitizer keeps
-        freed memory, and large tables take memory when they are first used."""
-        return struct.unpack("=q", os.pread(self.meter.fileno(), 8, 0))[0]
 
     def said(self):
         self.errors.seek(0)
@@ -103,6 +109,23 @@ class Target:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+def run(about, start, attack):
+    """Attacks a process. `start` gets a folder and the options; it returns the target, and what `attack` needs besides."""
+    chosen = options(about)
+    with tempfile.TemporaryDirectory(prefix="hb-live-") as folder:
+        target, *needed = start(folder, chosen)
+        try:
+            attack(target, *needed, chosen)
+            target.end()
+        except AssertionError:
+            print(target.said()[-4000:])
+            raise
+        finally:
+            target.kill()
 
 
 def mutate(generator, data):
