@@ -161,10 +161,11 @@ int hb_gpu_add(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t gpu_inde
 {
 	struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
 	state->gpu_index = gpu_index;
-	hb_gpu_measures_reset(gpu, tenancy->index);
 	int result = enter_core(gpu, tenancy, now_ns);
-	if (result < 0)
+	if (result < 0) {
 		state->is_present = false;
+		hb_gpu_measures_reset(gpu, tenancy->index);
+	}
 	gpu->leases[tenancy->index] = (struct hb_memory_lease){.bytes = 0};
 	gpu->drain_most_ns[tenancy->index] = 0;
 	gpu->memory_changed = true;
@@ -186,6 +187,7 @@ void hb_gpu_remove(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_n
 	hb_previous_page_free(gpu, tenancy->index);
 	hb_gpu_drop_boards(gpu, tenancy, HB_PAGE_PROCESSES);
 	hb_gpu_apply(gpu);
+	hb_gpu_measures_reset(gpu, tenancy->index);
 	gpu->memory_changed = true;
 	count_tenants(gpu);
 	hb_gpu_choose_engine(gpu, now_ns);

@@ -37,7 +37,7 @@ struct hb_gpu_measures {
 /* NULL when out of memory. */
 struct hb_gpu_measures *hb_gpu_measures_new(const struct hb_gpu *gpu);
 void hb_gpu_measures_free(struct hb_gpu_measures *measures);
-/* A new tenant has this index: its measures begin at zero. */
+/* The tenant with this index has left: frees its measures. Those of the next tenant with the index begin at zero. */
 void hb_gpu_measures_reset(struct hb_gpu *gpu, uint32_t tenancy);
 
 /* The tenant's gate was set. `in_flight`: launches of the tenant were in flight then. */
