@@ -111,14 +111,16 @@ bool hb_gpu_minimum_describe(const struct hb_gpu *gpu, const struct hb_tenancy *
 	if (!ppm || !tenant || hb_tenancy_is_server(tenancy))
 		return false;
 	*kept = true;
-	if (gpu->engine == HB_ENGINE_SPATIAL) {
-		*kept = false;
-		snprintf(text, size, "the spatial engine does not keep the low-priority minimum of %u %%",
-			 ppm / PPM_OF_PERCENT);
-	} else if (hb_tenancy_is_low(tenancy)) {
+	if (hb_tenancy_is_low(tenancy)) {
 		snprintf(text, size,
 			 "%u %% of the GPU for all low-priority programs together, whatever high priority does",
 			 ppm / PPM_OF_PERCENT);
+	} else if (gpu->engine == HB_ENGINE_SPATIAL) {
+		snprintf(
+			text, size,
+			"the low-priority minimum of %u %%: while low priority falls below it, low priority runs on at least "
+			"%u %% of the SMs during requests, too; whether the objective can be kept is not predicted",
+			ppm / PPM_OF_PERCENT, ppm / PPM_OF_PERCENT);
 	} else {
 		hb_low_minimum_look(gpu->core, tenancy->index, &view);
 		*kept = view.kept;

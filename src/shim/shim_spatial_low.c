@@ -14,6 +14,7 @@
  * (shim_spatial_rows.h), and those made while no counters can be allocated.
  */
 #include "base/clock.h"
+#include "decide/spatial_least.h"
 #include "nvidia/launch_mask.h"
 #include "shim/extension.h"
 #include "shim/shim.h"
@@ -33,8 +34,9 @@
 #define SMS_ASSUMED 132
 
 static struct hb_spatial_low lows[HB_PAGE_GPUS]; /* guarded by hb_shim_spatial_lock(), as the next */
-static bool has_begun[HB_PAGE_GPUS];             /* lows[] of this GPU is initialised */
-static atomic_bool skipped_launches;             /* some launches went uncounted because no HP was working */
+static struct hb_spatial_least leasts[HB_PAGE_GPUS];
+static bool has_begun[HB_PAGE_GPUS]; /* lows[] of this GPU is initialised */
+static atomic_bool skipped_launches; /* some launches went uncounted because no HP was working */
 
 /* The decision about this thread's launch, for after the launch. Initial-exec: a thread's first use allocates nothing. */
 struct decided_launch {
@@ -135,6 +137,8 @@ static void decide_launch(const struct hb_place *place, unsigned gpu, struct hb_
 	bool is_replaced = hb_extension_replaces_low_rule() && !(shape->flags & HB_SPATIAL_FREE);
 	if (!at_work || fixed_sms || (is_replaced && view.present))
 		asked.flags |= HB_SPATIAL_FREE;
+	leasts[gpu].ppm = is_replaced ? 0 : atomic_load_explicit(&place->page->low_minimum_ppm, memory_order_relaxed);
+	hb_spatial_least_relax(&leasts[gpu], row ? &row->state : &nothing, low->limits.sms, now_ns, &view);
 	hb_spatial_ask(low, row ? &row->state : &nothing, &view, now_ns, &asked, answer);
 	if (at_work && fixed_sms)
 		set_fixed_mask(low, shape, fixed_sms, answer);
@@ -221,6 +225,7 @@ static void note_launch(CUresult result)
 						  ? decided.row
 						  : NULL;
 	uint32_t value = hb_spatial_went(decided.low, row ? &row->state : &nothing, now_ns, &decided.answer);
+	hb_spatial_least_note(&leasts[decided.low - lows], decided.low->limits.sms, &decided.answer);
 	const hb_page_u32 *counter = row ? hb_shim_spatial_counter_of(row) : NULL;
 	hb_shim_spatial_unlock();
 	if (decided.row && !row) /* the row was given to another stream */

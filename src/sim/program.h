@@ -16,6 +16,7 @@
 #include "core/core.h"
 #include "decide/kernel_class.h"
 #include "decide/spatial_high.h"
+#include "decide/spatial_least.h"
 #include "decide/spatial_low.h"
 #include "decide/takeover_steps.h"
 #include "gate/gate.h"
@@ -48,6 +49,7 @@ struct hb_program_spatial {
 	int64_t read_ns;                 /* when the counter was read last */
 	uint64_t blocks_done;            /* blocks launched of a split kernel; 0 = no kernel is being split */
 	bool marks;                      /* the launch before this one wrote a mark */
+	struct hb_spatial_least least;   /* LP's guaranteed minimum */
 	int64_t orion_used_ns;           /* mode `orion`: LP time started beside HP's request */
 };
 

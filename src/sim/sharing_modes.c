@@ -12,7 +12,7 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|splitting|beside, auto, temporal, temporal:minimum=PERCENT (1 to 90), temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:minimum=PERCENT, spatial:without=masks|splitting|beside, auto, temporal, temporal:minimum=PERCENT (1 to 90), temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
 /* LP time in flight with Orion's rule, as in bench/hbbench/tables.py. */
 #define ORION_WINDOW_NS 100000
@@ -155,6 +155,8 @@ static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 		return mode->without_slices = true;
 	if (strcmp(option, "without=beside") == 0)
 		return mode->without_beside = true;
+	if (parse_minimum(option, mode))
+		return true;
 	if (strncmp(option, "window=", 7) != 0 || hb_duration_parse(option + 7, &ns, &error) < 0 ||
 	    ns < WINDOW_LEAST_NS || ns > WINDOW_MOST_NS)
 		return false;

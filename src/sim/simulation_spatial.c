@@ -72,6 +72,7 @@ int hb_simulation_open_spatial(struct hb_simulation *simulation, struct hb_progr
 	if (!program->spatial->low)
 		return -ENOMEM;
 	hb_spatial_low_init(program->spatial->low, &limits);
+	program->spatial->least.ppm = simulation->mode.low_minimum_ppm;
 	return make_shapes(simulation, program);
 }
 
@@ -94,6 +95,7 @@ void hb_simulation_spatial_launch(struct hb_simulation *simulation, struct hb_pr
 		return;
 	}
 	uint32_t mark = hb_spatial_went(spatial->low, &spatial->stream, simulation->now_ns, &spatial->answer);
+	hb_spatial_least_note(&spatial->least, (uint32_t)simulation->spec.sm_count, &spatial->answer);
 	spatial->marks = mark != 0;
 	program->mark = mark;
 }
@@ -171,6 +173,8 @@ bool hb_simulation_spatial_go(struct hb_simulation *simulation, struct hb_progra
 	bool orion = simulation->mode.orion && !(shape.flags & HB_SPATIAL_FREE);
 	if (orion && view.present)
 		shape.flags |= HB_SPATIAL_FREE;
+	hb_spatial_least_relax(&spatial->least, &spatial->stream, (uint32_t)simulation->spec.sm_count,
+			       simulation->now_ns, &view);
 	hb_spatial_ask(spatial->low, &spatial->stream, &view, simulation->now_ns, &shape, &spatial->answer);
 	if (orion)
 		apply_orion_rule(simulation, program, op, &view);

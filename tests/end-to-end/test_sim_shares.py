@@ -62,6 +62,25 @@ class Minimum(unittest.TestCase):
         self.assertEqual(self.run_with("60/s", 20), self.run_with("60/s", 0))
 
 
+class SpatialMinimum(unittest.TestCase):
+    """Beside a service that is always present, and one that leaves low priority more than the minimum."""
+
+    def run_with(self, service, percent):
+        sharing = f"spatial:minimum={percent}" if percent else "spatial"
+        found = simulate(sharing, "--high", service, "--low", "llama8_train_b4", seconds=10)
+        return found["high"][0], found["low"][0]["relative"]
+
+    def test_low_priority_has_about_its_minimum(self):
+        for service in ("llama8_decode_b8@closed", "resnet50_b1:graph@closed"):
+            with self.subTest(service=service):
+                self.assertLess(self.run_with(service, 0)[1], 0.16)
+                for percent in (20, 50):
+                    self.assertAlmostEqual(self.run_with(service, percent)[1], percent / 100, delta=0.06)
+
+    def test_nothing_changes_while_low_priority_has_more(self):
+        self.assertEqual(self.run_with("llama8_decode_b8@130/s", 20), self.run_with("llama8_decode_b8@130/s", 0))
+
+
 TRACE = """workload,iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes
 copy,0,memcpy,Memcpy HtoD (Pinned -> Device),0,12,,,,,614400
 """ + "".join(f"copies,0,memcpy,Memcpy HtoD (Pinned -> Device),{300 * i},290,,,,,16777216\n" for i in range(8))
