@@ -343,7 +343,7 @@ static void without_a_daemon_the_reserve_is_kept(void **state)
 static void lose_the_socket_and_take_all_but_the_reserve(void)
 {
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
-	CHECK(unlink(getenv("HB_SOCKET")) == 0);
+	CHECK(unlink(host.socket_path) == 0);
 	take_all_but_the_reserve();
 }
 
