@@ -69,6 +69,9 @@ static void overwritten_pages_do_not_harm_others(void **state)
 		assert_int_equal(daemon_tenants(&daemon_), 3);
 		assert_int_equal(join(&daemon_, &wish, &member), 0);
 		member.page->gpus[0].used_bytes = UINT64_MAX / 2;
+		ask_memory(&low, 1);
+		/* No report is larger than 2^50, so sums of them cannot overflow. */
+		assert_true(third.gpus[0]->low_used_bytes <= UINT64_C(2) << 50);
 		expect_served(&low, &third);
 	}
 	assert_int_equal(bystander.gpus[0]->tenants_high, 1);

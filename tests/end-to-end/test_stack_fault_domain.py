@@ -59,6 +59,17 @@ class FaultDomain(unittest.TestCase):
             self.assertTrue(service.result()["right"])
             self.end_well(first, second)
 
+    def test_hb_run_ends_the_gpu_work_before_a_signal_kills_its_program(self):
+        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
+            stack.start_daemon()
+            other, program = (stack.start("low", "train", 100000, 0) for _ in range(2))
+            for started in other, program:
+                started.expect("running")
+            program.signal(signal.SIGHUP)  # `train` does not catch it
+            self.assertNotEqual(program.ended(), 0)
+            other.signal(signal.SIGTERM)
+            self.assertTrue(other.result()["right"])
+
     def test_a_program_with_its_own_context_may_be_killed(self):
         with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
             other = self.start(stack)
