@@ -11,23 +11,23 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fuzz"))
 import test_stack_system as system
-from live_daemon import Client, UUIDS, VALUES, pack, unpack
+from live_daemon import Client, VALUES, pack, unpack
 from stack import LIMIT, TENANT, wait_until
 from test_stack_two_users import SECOND, TwoUsers, as_user
 
 
-def attack(path, token, tenant):
+def attack(path, token, tenant, uuid):
     """Runs as the stranger: sends each message that names a tenant. Prints {message: error, or the kind of the answer}."""
     simulated = VALUES["HB_REGISTER_SIMULATED"]
     register = {"slot": VALUES["HB_PAGE_PROCESSES"], "token": token}
     messages = {
+        "memory": pack("MEMORY", token=token, uuid=uuid, bytes=1),
         "join": pack("REGISTER", b"stranger", flags=simulated, **register),
         "lead": pack("REGISTER", b"stranger", flags=simulated | VALUES["HB_REGISTER_CREATE"], **register),
         "server": pack("REGISTER", b"stranger", flags=simulated | VALUES["HB_REGISTER_SERVER"], **register),
         "terminate": pack("TERMINATE", token=token, signal=9),
         "bye": pack("BYE", token=token),
         "set": pack("SET", tenant=tenant, fields=VALUES["HB_SET_ALL_FIELDS"], priority=0, memory_bytes=1, pcie_weight=1, weight=1),
-        "memory": pack("MEMORY", token=token, uuid=UUIDS[0], bytes=1 << 40),
     }
     answers = {}
     for name, message in messages.items():
@@ -64,7 +64,8 @@ class Strangers(unittest.TestCase):
                            HB_BUILD=os.environ["HB_BUILD"], PYTHONPATH=os.environ.get("PYTHONPATH", ""))
 
     def attack_as(self, stack, user, token, tenant):
-        return json.loads(self.start_as(stack, user, "--attack", token, tenant).output()[-1])
+        uuid = stack.status()["gpus"][0]["uuid"].replace("GPU-", "").replace("-", "")
+        return json.loads(self.start_as(stack, user, "--attack", token, tenant, uuid).output()[-1])
 
     def test_another_user_can_do_nothing_with_the_token_of_a_tenant(self):
         with TwoUsers() as stack:
@@ -80,7 +81,7 @@ class Strangers(unittest.TestCase):
                 self.assertEqual(after[key], before[key])
             # The same messages of the tenant's own user are obeyed.
             own = self.attack_as(stack, "nobody", token, before["id"])
-            self.assertEqual([own[name][0] for name in ("join", "terminate", "bye")], ["REGISTERED", "DONE", "DONE"])
+            self.assertEqual([own[name][0] for name in ("memory", "join", "terminate", "bye")], ["DONE", "REGISTERED", "DONE", "DONE"])
             program.signal(signal.SIGKILL)
             program.ended()
 
@@ -116,7 +117,7 @@ class Strangers(unittest.TestCase):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--attack"]:
-        attack(os.environ["HB_SOCKET"], bytes.fromhex(sys.argv[2]), int(sys.argv[3]))
+        attack(os.environ["HB_SOCKET"], bytes.fromhex(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4]))
     elif sys.argv[1:] == ["--claim"]:
         claim(os.environ["HB_SOCKET"])
     else:
