@@ -141,6 +141,7 @@ static int await_fact(struct hb_privileged *privileged, uint64_t number, int64_t
 			return 0;
 		if (*fd >= 0)
 			close(*fd);
+		*fd = -1; /* the caller closes what it gets */
 		int64_t rest_ns = until_ns - hb_clock_now_ns();
 		if (n >= 0 && n != (ssize_t)sizeof *fact)
 			return -EPIPE;
@@ -163,6 +164,7 @@ static int ask_helper(struct hb_privileged *privileged, const struct hb_privileg
 		return -EAGAIN;
 	if (privileged->late_fact && *fd >= 0)
 		close(*fd);
+	*fd = -1;
 	privileged->late_fact = 0;
 	if (send(privileged->helper.facts_fd, request, sizeof *request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return -errno;
