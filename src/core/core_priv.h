@@ -72,9 +72,9 @@ struct hb_turns {
 	struct hb_turn_user *users; /* as many as there may be tenants */
 	uint32_t holder;            /* a tenant of the party that has the turn; HB_TENANT_NONE = no tenant */
 	uint32_t last_user;         /* index of the user who had the previous turn */
-	int64_t least_ns;   /* what the holder's user had used when the turn began: nobody counts as having used less */
-	int64_t used_ns;    /* part of the holder's quantum used up before open_since_ns */
-	int64_t charged_ns; /* what its user was charged for this turn so far */
+	int64_t least_ns; /* what the holder's user had used when the turn began: no user counts as having used less */
+	int64_t used_ns;  /* part of the holder's quantum used up before open_since_ns */
+	int64_t charged_ns;     /* what its user was charged for this turn so far */
 	int64_t open_since_ns;  /* since when a gate of the holder has been open; HB_TIME_NEVER = all are closed */
 	int64_t last_opened_ns; /* when the holder's gate opened last; kept after the gate closes */
 	int64_t leaving_since_ns;

@@ -66,7 +66,7 @@ static int64_t take_present_ns(struct hb_low_minimum_high *high, bool busy, int6
 	return taken_ns;
 }
 
-/* Time that LP's work since the last interval takes alone; 0 = nobody reports it. */
+/* Returns the time that LP's work since the last interval takes alone; 0 = the owner does not report it. */
 static int64_t take_progress_ns(const struct hb_policy *policy, struct hb_low_minimum *minimum)
 {
 	uint64_t sum_ns = 0, before_ns = minimum->work_ns;

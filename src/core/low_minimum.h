@@ -16,8 +16,8 @@
  * When it is kept. While requests leave LP more than the minimum, these slices would
  * delay HP for nothing. A balance grows with the time in which no request was present,
  * and shrinks by the minimum; both over at most a second. LP gets its slices while the
- * balance is negative. What LP gets then is what its owner reports (event `progress`), or
- * the minimum if that is not known. So LP has its minimum in any period that is long
+ * balance is negative. The owner reports what LP gets then (event `progress`); if it does not,
+ * LP counts as getting the minimum. So LP has its minimum in any period that is long
  * against a second, and without progress more of it: LP's slices also fill the gaps in
  * HP's requests.
  *
@@ -64,7 +64,7 @@ void hb_low_minimum_request(struct hb_low_minimum_high *high, const struct hb_re
 bool hb_low_minimum_count(struct hb_policy *policy, struct hb_low_minimum *minimum,
 			  struct hb_low_minimum_high *(*high_of)(struct hb_policy *policy, uint32_t tenant));
 
-/* What the minimum means for a tenant of the core, for messages. */
+/* Says what the minimum means for a tenant of the core; used in messages. */
 struct hb_low_minimum_view {
 	bool applies; /* HP with an SLO and a known latency alone */
 	bool kept;    /* the SLO can be kept while LP has its slices */

@@ -64,7 +64,7 @@
 
 enum spatial_phase { PHASE_OPEN, PHASE_TRIAL, PHASE_GATED };
 
-/* What is known of one kind of request. */
+/* Holds what is known of one kind of request. */
 struct spatial_kind {
 	bool seen;
 	int64_t seen_ns; /* end of the last such request */

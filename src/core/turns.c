@@ -231,7 +231,7 @@ static void charge_holder(struct hb_core *core)
 	turns->charged_ns = charge_ns;
 }
 
-/* What a tenant's user (by weight: the tenant) has used, as it counts for the next turn. */
+/* Returns what a tenant's user (by weight: the tenant) has used, as it counts for the next turn. */
 static int64_t counted_ns(const struct hb_core *core, uint32_t tenant)
 {
 	int64_t used_ns = *account_of(core, tenant);

@@ -11,7 +11,7 @@
 
 #include "daemon/gpu_record.h"
 
-/* What was measured of an HP tenant on one GPU. Begins all zero. */
+/* Holds what was measured of an HP tenant on one GPU. Begins all zero. */
 struct hb_engine_advice {
 	int64_t sampled_ns;    /* time of the last sample; 0 = none yet */
 	uint64_t requests_ns;  /* summed latency of all requests at the last sample */

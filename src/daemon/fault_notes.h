@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the daemon notes about processes that may have caused a fault in the MPS server (mps_faults.h): the last
+ * Keeps notes about processes that may have caused a fault in the MPS server (mps_faults.h): the last
  * HB_FAULT_NOTES errors and ends of processes. A user with many notes pushes out its own, never those of a user with fewer.
  */
 #ifndef HB_DAEMON_FAULT_NOTES_H

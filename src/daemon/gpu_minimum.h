@@ -15,7 +15,7 @@
 uint32_t hb_low_minimum_ppm(const struct hb_daemon *daemon);
 /* Every HB_TICK_MS. */
 void hb_gpu_minimum_tick(struct hb_gpu *gpu, int64_t now_ns);
-/* What the minimum means for the tenant; false = nothing. *kept: it is in force (LP), or the objective can be kept (HP). */
+/* Writes what the minimum means for the tenant; false = nothing. *kept: it is in force (LP), or the objective can be kept (HP). */
 bool hb_gpu_minimum_describe(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, bool *kept, char *text,
 			     size_t size);
 

@@ -10,7 +10,7 @@
 
 #include "daemon/gpu_record.h"
 
-/* What the child wrote; text that is not JSON = it crashed, hung, or could not start. gpu->trial is NULL again. */
+/* Gets what the child wrote; text that is not JSON = it crashed, hung, or could not start. gpu->trial is NULL again. */
 typedef void hb_gpu_trial_ended(struct hb_gpu *gpu, const char *output);
 
 /* `option` is a constant such as "--gpcs". 0, -EBUSY (a trial runs), or another negative errno. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the MPS server of a daemon lives: its folders and who may enter them, the file with its token, and the environment
+ * Says where the MPS server of a daemon lives: its folders and who may enter them, the file with its token, and the environment
  * of its control program. Used by mps_server.c and, with the rights of root, by privileged_work.c.
  */
 #ifndef HB_DAEMON_MPS_PLACE_H

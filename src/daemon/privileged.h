@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the daemon does with the rights of root. If the daemon has given these rights up (privileges.h), it asks its helper
+ * Does what needs the rights of root. If the daemon has given these rights up (privileges.h), it asks its helper
  * process (helper.h); otherwise it does the work itself. If the helper has ended, every answer is the one of a process that
  * may not be read, and no program can be started; tenants are not affected. Used in the event loop only.
  */
@@ -17,7 +17,7 @@ struct hb_privileged;
 int hb_privileged_new(uv_loop_t *loop, const struct hb_daemon_options *options, struct hb_privileged **privileged);
 /* Programs that run may end later: their callbacks come. */
 void hb_privileged_free(struct hb_privileged *privileged);
-/* Where the MPS server of this daemon lives. */
+/* Returns where the MPS server of this daemon lives. */
 struct hb_mps_place *hb_privileged_place(struct hb_privileged *privileged);
 
 /* Each of these takes at most 0.3 s. */

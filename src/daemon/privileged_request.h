@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the daemon may ask of its helper process (helper.h), as one record of fixed size. The helper trusts nothing in it: a
+ * Describes what the daemon may ask of its helper process (helper.h), in one record of fixed size. The helper trusts nothing in it: a
  * record holds numbers and a tenant's token, never a path or a command. privileged_work.c says what the helper does.
  */
 #ifndef HB_DAEMON_PRIVILEGED_REQUEST_H

@@ -120,7 +120,7 @@ static void relax_limits(struct hb_spatial_guard *guard, bool budget)
 		set_reserve(guard, guard->reserve > least + step ? guard->reserve - step : least);
 }
 
-/* What the batch shows so far. */
+/* Sums up what the batch shows so far. */
 struct verdict {
 	bool suffers, much, calm;
 };

@@ -56,7 +56,7 @@ struct hb_spatial_guard {
 	uint32_t pause;                 /* length of the next such pause, in requests */
 };
 
-/* What one request says. */
+/* Describes what one request showed. */
 struct hb_spatial_lesson {
 	int64_t excess_ns, terms_ns; /* its delay by LP, and what it allowed */
 	enum hb_slo_zone zone;       /* HB_SLO_NONE: no objective, or one that leaves little slack */
@@ -69,7 +69,7 @@ void hb_spatial_guard_set_learned(struct hb_spatial_guard *guard, uint32_t reser
 void hb_spatial_guard_note(struct hb_spatial_guard *guard, const struct hb_spatial_lesson *lesson);
 /* Any request of the kind has ended. */
 void hb_spatial_guard_pass(struct hb_spatial_guard *guard);
-/* Such requests return after others: back-off is forgotten, the reserve and the steps stay. */
+/* Requests of this kind return after others: forgets the back-off, keeps the reserve and the steps. */
 void hb_spatial_guard_return(struct hb_spatial_guard *guard);
 /* How far the limits are from the tightest: 0 with the largest reserve. */
 uint32_t hb_spatial_guard_ease_ppm(const struct hb_spatial_guard *guard);

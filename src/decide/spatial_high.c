@@ -12,7 +12,7 @@
 #define EARLY_LEAST 16
 /* Requests of one kind measured alone before an excess is published. */
 #define CLOSED_LEAST 2
-/* Requests that are closed because their kind is new: so many at once, and later one in so many requests. */
+/* Requests that are closed because their kind is new: the first NEW_MOST, and later one in NEW_EVERY requests. */
 #define NEW_MOST 64
 #define NEW_EVERY 16
 /* The time alone is smoothed with a weight of 1/8 for each request. */

@@ -257,7 +257,7 @@ static enum hb_class class_of_next(const struct hb_program *program)
 	return name ? hb_kernel_class(name) : HB_CLASS_UNKNOWN;
 }
 
-/* Adds what was launched to the program's work of this interval. Of a split kernel only a part was launched. */
+/* Adds what was launched to the program's work of this interval. If the kernel is split, it adds a part only. */
 static void note_busy(const struct hb_simulation *simulation, struct hb_program *program, uint32_t op,
 		      const struct hb_gpu_model_work *launched)
 {

@@ -69,7 +69,7 @@ struct hb_program_takeover {
 	bool held; /* takeover kernels were launched and not released */
 };
 
-/* What a program serves in one phase. */
+/* Describes what a program serves in one phase. */
 struct hb_program_part {
 	const struct hb_workload *workload;
 	bool graph;

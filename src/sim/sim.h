@@ -11,7 +11,7 @@
 #include "sim/result.h"
 #include "trace/trace.h"
 
-/* What a service serves from `from_ns` on, until its next phase begins. */
+/* Describes what a service serves from `from_ns` on, until its next phase begins. */
 struct hb_sim_phase {
 	const struct hb_workload *workload;
 	bool graph;
