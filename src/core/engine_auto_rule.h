@@ -3,13 +3,13 @@
  * The rule of `engine: auto`: which engine shares a GPU between a pair of programs (HP,
  * LP), temporal or spatial. A context cannot move between engines, so the choice is made
  * when a program starts and no other program has a context on the GPU. The results of
- * each run of the program are recorded when it ends. There is one record for each pair and
- * GPU; the owner (daemon, simulator) stores it. Pure: no clock, no allocation.
+ * each run of the program are recorded each minute and when it ends. There is one record for each pair and
+ * engine; the owner (daemon, simulator) stores it. Pure: no clock, no allocation.
  *
  * Rule. The first run uses temporal, which isolates and works for every program; the
  * second uses spatial. After that the rule takes the engine with more LP throughput, among
- * those that kept HP within CHOOSE_MARGIN of its target. It changes the engine only for a
- * gain of CHOOSE_BETTER. If no engine kept the target, it takes the one with the better
+ * those that kept HP within HB_ENGINE_AUTO_MARGIN_PPM of its target. It changes the engine only for a
+ * gain of HB_ENGINE_AUTO_BETTER_PPM. If no engine kept the target, it takes the one with the better
  * attainment. Every HB_ENGINE_AUTO_AGAIN runs it tries the other engine again, because programs
  * change; twice as rarely each time that engine misses HP's target.
  *
