@@ -165,7 +165,9 @@ class Supervised(unittest.TestCase):
                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (most, most)))
         self.assertEqual(program.stdout.read(6), b"ready\n")
         program.send_signal(signal.SIGQUIT)
-        status = os.waitpid(program.pid, 0)[1]
+        ended = []
+        stack.wait_until("it ends", lambda: ended.append(os.waitpid(program.pid, os.WNOHANG)) or ended[-1][0])
+        status = ended[-1][1]
         program.returncode = -signal.SIGQUIT
         program.stdout.close()
         self.assertTrue(os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGQUIT)

@@ -182,7 +182,7 @@ class Connections(unittest.TestCase):
                 for _ in range(40):
                     with server.connect(port=port) as client:
                         self.assertTrue(is_closed(client))
-                if os.geteuid() == 0:
+                if os.geteuid() == 0 and os.stat("/").st_mode & 1:  # others can use this machine
                     subprocess.run(["setpriv", "--reuid=1001", "--clear-groups", sys.executable, "-c", ask, str(port),
                                     greeting.hex()], check=True)
                 for client in clients:
