@@ -11,25 +11,28 @@ PyTorch, transformers and MPS; prints a table of medians in microseconds last.
 import argparse
 import json
 import os
-import shutil
 import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from hbbench import tables  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.process import Limits, Process  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.stage import Stage  # noqa: E402  pylint: disable=wrong-import-position
+
 LIMIT_S = 60
-# Name: options of `hb run`, None = without Hummingbird; variables of the service; whether it runs in a plain MPS server.
+# Name: way of sharing, whether with high priority, variables of the service.
 PLACES = {
-    "native": (None, {}, False),
-    "MPS": (None, {}, True),
-    "MPS, high stream priority": (None, {"GRAPH_PRIORITY": "-5"}, True),
-    "temporal": (["--engine", "temporal", "--priority", "high"], {}, False),
-    "spatial": (["--engine", "spatial", "--priority", "high"], {}, False),
-    "spatial, no masks": (["--engine", "spatial", "--priority", "high"], {"HB_MASKS": "0"}, False),
-    "spatial, shim off": (["--engine", "spatial", "--priority", "high"], {"HB_OFF": "1"}, False),
-    "low priority alone": (["--priority", "low"], {}, False),
+    "native": ("timeslice", True, {}),
+    "MPS": ("mps", True, {}),
+    "MPS, high stream priority": ("mps", True, {"GRAPH_PRIORITY": "-5"}),
+    "temporal": ("temporal", True, {}),
+    "spatial": ("spatial", True, {}),
+    "spatial, no masks": ("spatial", True, {"HB_MASKS": "0"}),
+    "spatial, shim off": ("spatial", True, {"HB_OFF": "1"}),
+    "low priority alone": ("temporal", False, {}),
 }
 COLUMNS = ["with pauses", "launch call", "back to back", "on the GPU"]
 
@@ -72,43 +75,20 @@ def serve(replays):
             stream.synchronize()
             on_gpu.append(begin.elapsed_time(end) / 1e3)
     del kept
-    print(json.dumps([round(1e6 * statistics.median(values), 1) for values in (paused, calls, chained, on_gpu)]))
+    medians = [round(1e6 * statistics.median(values), 1) for values in (paused, calls, chained, on_gpu)]
+    print(json.dumps({"event": "medians", "us": medians}), flush=True)
 
 
-def measure(args, name, folder):
-    """One process of a place: its medians, or what went wrong."""
-    options, variables, in_mps = PLACES[name]
-    environment = dict(os.environ, XDG_RUNTIME_DIR=folder, HOME=folder, **variables)
-    command = [sys.executable, os.path.abspath(__file__), "--serve", "--replays", str(args.replays)]
-    if options is not None:
-        command = [os.path.join(args.build, "hb"), "run", *options, "--", *command]
-    pipe = os.path.join(folder, "plain-mps")
-    if in_mps:
-        os.makedirs(pipe, exist_ok=True)
-        environment |= {"CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": pipe}
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=environment, check=True, timeout=LIMIT_S)
+def measure(args, stage, name):
+    """The medians of one process of a place."""
+    way, high, variables = PLACES[name]
+    before, environment = stage.place(tables.find_way(way), high, ())
+    command = before + ["python3", os.path.abspath(__file__), "--serve", "--replays", str(args.replays)]
+    process = Process(name, command, stage.environment(**environment, **variables), stage.folder, stage.limits, signal.SIGTERM)
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        return process.hear("medians", LIMIT_S)["us"]
     finally:
-        if in_mps:
-            subprocess.run(["nvidia-cuda-mps-control"], input="quit -t 2\n", text=True, env=environment, check=False,
-                           timeout=LIMIT_S, capture_output=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{name}: status {done.returncode}: {done.stderr[-600:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def stop_daemon(args, folder):
-    environment = dict(os.environ, XDG_RUNTIME_DIR=folder, HOME=folder)
-    done = subprocess.run([os.path.join(args.build, "hb"), "status", "--json"], env=environment, capture_output=True, text=True,
-                          timeout=LIMIT_S, check=False)
-    if done.returncode == 0:
-        daemon = json.loads(done.stdout)["daemon"]
-        os.kill(daemon["pid"], signal.SIGTERM)
-        if daemon.get("mps", {}).get("pipe"):
-            environment["CUDA_MPS_PIPE_DIRECTORY"] = daemon["mps"]["pipe"]
-            subprocess.run(["nvidia-cuda-mps-control"], input="quit -t 2\n", text=True, env=environment, check=False,
-                           timeout=LIMIT_S, capture_output=True)
+        process.stop(LIMIT_S)
 
 
 def main():
@@ -122,16 +102,16 @@ def main():
     if args.serve:
         serve(args.replays)
         return
-    args.build = os.path.abspath(args.build)
-    folder = tempfile.mkdtemp(prefix="hb-graph-")
+    limits = Limits()
+    limits.watch_signals()
+    stage = Stage(os.path.abspath(os.path.join(args.build, "hb")), False, None, limits)
     rows = {name: [] for name in PLACES}
     try:
         for _ in range(args.rounds):
             for name, medians in rows.items():
-                medians.append(measure(args, name, folder))
+                medians.append(measure(args, stage, name))
     finally:
-        stop_daemon(args, folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        stage.close()
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:
             json.dump({"command": " ".join(sys.argv), "columns": COLUMNS, "medians_us": rows}, file, indent=1)

@@ -82,6 +82,16 @@ int hb_path_data(const char *relative, char *path, size_t size, struct hb_error 
 			    folder);
 }
 
+void hb_path_user_file(const char *xdg, const char *fallback, const char *name, char *path, size_t size)
+{
+	const char *folder = getenv(xdg), *home = getenv("HOME");
+	path[0] = '\0';
+	if (folder && folder[0] == '/')
+		snprintf(path, size, "%s/hummingbird/%s", folder, name);
+	else if (home && home[0] == '/')
+		snprintf(path, size, "%s/%s/hummingbird/%s", home, fallback, name);
+}
+
 const char *hb_path_command(const char *command)
 {
 	const char *name = command;

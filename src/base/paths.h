@@ -3,8 +3,8 @@
  * Finds data files (recorded traces, GPU descriptions): in $HB_DATA_DIR if that is
  * set; else in the source tree's data/ when the program or library runs from the
  * build folder; else in share/hummingbird beside or above its installed folder.
- * A complete build or install tree can therefore be moved. Also shortens command
- * lines for people.
+ * A complete build or install tree can therefore be moved. Also chooses a user's own
+ * files, and shortens command lines for people.
  */
 #ifndef HB_BASE_PATHS_H
 #define HB_BASE_PATHS_H
@@ -22,6 +22,12 @@ int hb_path_own_folder(char folder[static PATH_MAX]);
  * Returns 0, -ENOENT (error says where it looked), -ENAMETOOLONG. *path written only on success.
  */
 int hb_path_data(const char *relative, char *path, size_t size, struct hb_error *error);
+
+/*
+ * Writes the path of a file of this user: hummingbird/NAME in the folder that the variable `xdg` names, or in `fallback` (as
+ * ".config") below $HOME. "" if neither is an absolute path.
+ */
+void hb_path_user_file(const char *xdg, const char *fallback, const char *name, char *path, size_t size);
 
 /* Returns the part of a command line that people recognise: "python serve.py" of "/opt/venv/bin/python serve.py". Points into `command`. */
 const char *hb_path_command(const char *command);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/http_address.h"
+#include "base/paths.h"
 #include "core/low_minimum.h"
 #include "daemon/user_budget.h"
 #include "decide/defaults.h"
@@ -150,12 +151,8 @@ void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_da
 
 void hb_daemon_config_path(bool system_mode, char *path, size_t size)
 {
-	const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-	path[0] = '\0';
 	if (system_mode)
 		snprintf(path, size, "/etc/hummingbird/hummingbird.yaml");
-	else if (xdg && xdg[0] == '/')
-		snprintf(path, size, "%s/hummingbird/hummingbird.yaml", xdg);
-	else if (home && home[0] == '/')
-		snprintf(path, size, "%s/.config/hummingbird/hummingbird.yaml", home);
+	else
+		hb_path_user_file("XDG_CONFIG_HOME", ".config", "hummingbird.yaml", path, size);
 }

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/out_file.h"
+#include "base/paths.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -32,16 +33,13 @@ static const char *const engine_names[HB_ENGINE_AUTO_ENGINES] = {"temporal", "sp
 
 static void choose_path(bool system_mode, char *path, size_t size)
 {
-	const char *state = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-	path[0] = '\0';
+	const char *state = getenv("STATE_DIRECTORY");
 	if (state && state[0] == '/' && !strchr(state, ':'))
 		snprintf(path, size, "%s/engines.json", state);
 	else if (system_mode)
 		snprintf(path, size, "/var/lib/hummingbird/engines.json");
-	else if (xdg && xdg[0] == '/')
-		snprintf(path, size, "%s/hummingbird/engines.json", xdg);
-	else if (home && home[0] == '/')
-		snprintf(path, size, "%s/.local/state/hummingbird/engines.json", home);
+	else
+		hb_path_user_file("XDG_STATE_HOME", ".local/state", "engines.json", path, size);
 }
 
 /* --- reading ------------------------------------------------------------------------------------ */

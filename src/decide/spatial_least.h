@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * LP's guaranteed minimum in the spatial engine (`low_minimum`). Each LP process keeps an
- * account: the minimum of the time in which it wants to launch, minus the time
- * in which its launches run, in proportion to the SMs that their masks leave them. When the process is owed a quarter of a second's minimum, HP's terms are relaxed for it
- * until nothing is owed: LP need not wait for a request, and the reserve leaves it the minimum's share of the SMs. All LP
- * processes leave the same SMs to HP, so together they take no more than that share of
- * the SMs in this way; a launch that cannot be masked takes the GPU for its own length.
+ * account: the minimum of the time in which it wants to launch, minus the time in which
+ * its launches run, in proportion to the SMs that their masks leave them. When a process
+ * is owed a quarter of a second's minimum, HP's terms are relaxed for it until nothing is
+ * owed: LP need not wait for a request, and the reserve leaves it the minimum's share of
+ * the SMs. All LP processes leave the same SMs to HP, so together they take no more than
+ * that share of the SMs in this way. A launch that cannot be masked takes the GPU for its
+ * own length.
  *
  * It is paid in one go, not launch by launch: between these times HP still finds requests
  * without LP, from which it learns its time alone (spatial_high.h).

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import unittest
 
-from stack import BUILD, HB, HBD, SIMCUDA, TENANT, Stack, wait_until
+from stack import BUILD, HB, HBD, SIMCUDA, TENANT, Stack, end_well, wait_until
 
 SOURCE = os.environ["HB_SOURCE"]
 # The last commit before pages had one writer: page version 2 without features.
@@ -78,11 +78,6 @@ class PreviousRelease(unittest.TestCase):
                                      for use in tenant["gpus"] if use["gpu"] == gpu["uuid"]) > 0
             for gpu in stack.status()["gpus"]))
 
-    def end_well(self, programs):
-        for program in programs:
-            program.signal(signal.SIGTERM)
-            self.assertTrue(program.result()["right"])
-
     def replace_while_programs_run(self, hb, first, second, other_hb):
         with self.stack() as stack:
             expected = stack.bare("work", 2).output()
@@ -100,7 +95,7 @@ class PreviousRelease(unittest.TestCase):
             self.all_are_scheduled(stack, 5)
             for priority in ("high", "low"):
                 self.assertEqual(self.start(stack, other_hb, priority, "work", 2).output(), expected)
-            self.end_well(running)
+            end_well(*running)
 
     def test_upgrade(self):
         self.replace_while_programs_run(OLD_HB, OLD_HBD, HBD, HB)

@@ -58,6 +58,16 @@ def tenants_of(status):
     return [tenant for tenant in status["tenants"] if tenant["priority"] != "mps server"]
 
 
+def end_well(*programs):
+    """Ends trainings with SIGTERM and checks that their results are right. Returns the results."""
+    results = []
+    for program in programs:
+        program.signal(signal.SIGTERM)
+        results.append(program.result())
+        assert results[-1]["right"], f"{program.command}\n{program.stderr()}"
+    return results
+
+
 class Program:
     """A process of the test. A thread reads its lines as they arrive."""
 

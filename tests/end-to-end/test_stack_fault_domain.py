@@ -7,7 +7,7 @@ import os
 import signal
 import unittest
 
-from stack import Stack, wait_until
+from stack import Stack, end_well, wait_until
 
 TRAIN = ("train", 500, 0)
 
@@ -17,11 +17,6 @@ class FaultDomain(unittest.TestCase):
         program = stack.start("low", *TRAIN, options=options, **variables)
         program.expect("running")
         return program
-
-    def end_well(self, *programs):
-        for program in programs:
-            program.signal(signal.SIGTERM)
-            self.assertTrue(program.result()["right"], program.stderr())
 
     def test_a_fault_ends_the_clients_of_the_server_only_and_is_named(self):
         with Stack(scale=0.3) as stack:
@@ -35,7 +30,7 @@ class FaultDomain(unittest.TestCase):
             self.assertIn("hb run: this program", culprit.stderr())
             self.assertNotIn("this program", victim.stderr())
             self.assertTrue(service.result()["right"])
-            self.end_well(own)
+            end_well(own)
 
     def test_the_client_that_an_xid_names_is_not_accused(self):
         """The driver names any client of the MPS server."""
@@ -48,7 +43,7 @@ class FaultDomain(unittest.TestCase):
             last = stack.status()["gpus"][0]["health"]["last"]
             self.assertEqual((last["pid"], last["process"], last["tenant"], last["user"]),
                              (0, "a client of the MPS server", 0, ""))
-            self.end_well(client)
+            end_well(client)
 
     def test_a_fault_of_a_program_with_its_own_context_reaches_no_other(self):
         with Stack(scale=0.3) as stack:
@@ -57,7 +52,7 @@ class FaultDomain(unittest.TestCase):
             culprit = stack.start("low", *TRAIN, options=("--own-context",), HB_SIM_ILLEGAL="20")
             self.assertNotEqual(culprit.ended(), 0)
             self.assertTrue(service.result()["right"])
-            self.end_well(first, second)
+            end_well(first, second)
 
     def test_hb_run_ends_the_gpu_work_before_a_signal_kills_its_program(self):
         with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
@@ -79,7 +74,7 @@ class FaultDomain(unittest.TestCase):
             own.signal(signal.SIGKILL)
             self.assertEqual(own.ended(), -signal.SIGKILL)
             wait_until("its tenant is gone", lambda: len(stack.tenants()) == 1)
-            self.end_well(other)
+            end_well(other)
 
     def test_it_takes_turns_with_the_clients_and_high_priority_does_not_wait(self):
         with Stack(scale=0.3) as stack:
@@ -89,7 +84,7 @@ class FaultDomain(unittest.TestCase):
                 tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants()))
             service = stack.start("high", "train", 100, 2000)
             self.assertTrue(service.result()["right"])
-            self.end_well(inside, own)
+            end_well(inside, own)
 
     def test_a_supervisor_that_is_killed_after_the_daemon_was_restarted(self):
         """The new daemon learns from the supervisor itself that the tenant has one."""
@@ -108,7 +103,7 @@ class FaultDomain(unittest.TestCase):
                        lambda: {program.pid, other.pid} <= {tenant["pid"] for tenant in stack.tenants()})
             program.signal(signal.SIGKILL)
             wait_until("the tenant is gone", lambda: len(stack.tenants()) == 1)
-            self.end_well(other)
+            end_well(other)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fuzz"))
 from live_daemon import Client, MESSAGES, VALUES, pack, unpack
-from stack import HB, SHIM, SIMCUDA, TENANT, Stack, wait_until
+from stack import HB, SHIM, SIMCUDA, TENANT, Stack, end_well, wait_until
 
 TRAIN = (TENANT, "train", "100000", "0")  # long kernels, so that some are in flight whenever it is killed
 
@@ -88,11 +88,6 @@ class Common(unittest.TestCase):
             program.expect("running")
         return programs
 
-    def end_well(self, programs):
-        for program in programs:
-            program.signal(signal.SIGTERM)
-            self.assertTrue(program.result()["right"])
-
     def gone(self, pid):
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
@@ -128,7 +123,7 @@ class Terminate(Common):
             self.assertIn("DONE", self.tell(program, "bye"))
             program.process.stdin.close()
             program.ended()
-            self.end_well(others)
+            end_well(*others)
 
     def test_a_client_that_catches_the_signal_keeps_its_work(self):
         with self.stack() as stack:
@@ -183,7 +178,7 @@ class Terminate(Common):
             wait_until("the shell has ended", lambda: self.gone(program.child))
             wait_until("the tenant is gone", lambda: len(stack.tenants()) == len(others) + 1)
             wait_until("the daemon reports it", lambda: "ended the GPU work of 1 processes and killed" in daemon.stderr())
-            self.end_well(others + [unsupervised])
+            end_well(*others, unsupervised)
 
     def test_many_killed_supervisors_are_handled_one_after_the_other(self):
         """Each search for processes of a tenant is a process that reads /proc."""
@@ -245,7 +240,7 @@ class Terminate(Common):
                 program.signal(signal.SIGKILL)
                 wait_until("the command has ended", lambda: self.gone(program.child))
                 wait_until("the daemon reports it", lambda: "was killed; ended the GPU work of 1 processes" in daemon.stderr())
-                self.end_well([other])
+                end_well(other)
 
     def processes(self, stack):
         return {process["pid"] for tenant in stack.tenants() for process in tenant["processes"]}
@@ -305,7 +300,7 @@ class Culprit(Common):
             self.assertIn("this program was the first to report", said)
             self.assertIn("2 other processes lost their GPU work", said)
             self.bye(victims[1])
-            self.end_well([service])
+            end_well(service)
 
     def test_a_fault_that_harms_nobody_is_its_own(self):
         with self.stack() as stack:

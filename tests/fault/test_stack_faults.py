@@ -8,7 +8,7 @@ import re
 import signal
 import unittest
 
-from stack import BUILD, HB, TENANT, Stack, wait_until
+from stack import BUILD, HB, TENANT, Stack, end_well, wait_until
 
 FAULTS = os.path.join(BUILD, "tests/fault")
 TABLE = os.path.join(os.path.dirname(__file__), "../../src/base/fault_points.def")
@@ -40,10 +40,7 @@ class Killed(unittest.TestCase):
         return programs
 
     def end_well(self, programs):
-        for program in programs:
-            program.signal(signal.SIGTERM)
-            result = program.result()
-            self.assertTrue(result["right"])
+        for result in end_well(*programs):
             self.assertGreater(result["kernels"], 0)
 
     def new_tenants_work(self, stack, expected):

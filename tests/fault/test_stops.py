@@ -6,7 +6,7 @@ import os
 import signal
 import unittest
 
-from stack import HB, TENANT, Stack, wait_until
+from stack import HB, TENANT, Stack, end_well, wait_until
 from test_stack_faults import FAULTS, REACHED_BY, TAKES_TURNS, TRAINING_US, points
 
 def is_stopped(pid):
@@ -37,11 +37,6 @@ class Stopped(unittest.TestCase):
         for program in left:
             self.assertIsNone(program.process.poll())
 
-    def end_well(self, programs):
-        for program in programs:
-            program.signal(signal.SIGTERM)
-            self.assertTrue(program.result()["right"])
-
     # --- hb run and the shim ----------------------------------------------------------------
 
     def stop_victim(self, stack, name, expected, left):
@@ -67,7 +62,7 @@ class Stopped(unittest.TestCase):
             for name in names:
                 with self.subTest(point=name):
                     self.stop_victim(stack, name, expected, left)
-            self.end_well(left)
+            end_well(*left)
 
     def test_hb_run_and_the_shim(self):
         names = points("CLIENT") + points("RUN") + points("SHIM")

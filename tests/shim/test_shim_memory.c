@@ -315,12 +315,18 @@ static void take_all_but_the_reserve(void)
 	CHECK(CU(cuMemAlloc_v2)(&pointer, 60 * MIB) == CUDA_SUCCESS);
 }
 
-static void a_low_tenant_cannot_use_the_reserve(void **state)
+/* 60 MiB are left for this tenant, of which its lease covers 10. */
+static void share_100_mib(void)
 {
 	host.page->gpus[0].total_bytes = 100 * MIB;
 	host.gpu->reserve_bytes = 30 * MIB;
 	host.page->gpus[0].low_others_bytes = 10 * MIB;
 	host.page->gpus[0].low_lease_bytes = 10 * MIB;
+}
+
+static void a_low_tenant_cannot_use_the_reserve(void **state)
+{
+	share_100_mib();
 	host.low_free_bytes = 50 * MIB;
 	run_limited(take_all_but_the_reserve, UINT64_MAX);
 	assert_int_equal(used(), 60 * MIB);
@@ -330,10 +336,7 @@ static void a_low_tenant_cannot_use_the_reserve(void **state)
 /* Without a daemon that answers, the last figures that it wrote count. */
 static void without_a_daemon_the_reserve_is_kept(void **state)
 {
-	host.page->gpus[0].total_bytes = 100 * MIB;
-	host.gpu->reserve_bytes = 30 * MIB;
-	host.page->gpus[0].low_others_bytes = 10 * MIB;
-	host.page->gpus[0].low_lease_bytes = 10 * MIB;
+	share_100_mib();
 	host.page->heartbeat_ns = 1;
 	run_limited(take_all_but_the_reserve, UINT64_MAX);
 	assert_int_equal(used(), 60 * MIB);
@@ -350,10 +353,7 @@ static void lose_the_socket_and_take_all_but_the_reserve(void)
 /* The heartbeat is fresh and the lease too small, but the daemon cannot be asked for a larger one. */
 static void if_no_question_reaches_the_daemon_the_reserve_is_kept(void **state)
 {
-	host.page->gpus[0].total_bytes = 100 * MIB;
-	host.gpu->reserve_bytes = 30 * MIB;
-	host.page->gpus[0].low_others_bytes = 10 * MIB;
-	host.page->gpus[0].low_lease_bytes = 10 * MIB;
+	share_100_mib();
 	run_limited(lose_the_socket_and_take_all_but_the_reserve, UINT64_MAX);
 	assert_int_equal(used(), 60 * MIB);
 	assert_int_equal(host.memory_asked, 0);

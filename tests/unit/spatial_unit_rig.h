@@ -24,6 +24,11 @@ static inline void start_service(struct service *service)
 	hb_spatial_high_init(&service->high, service->beacon, SMS);
 }
 
+static inline uint32_t reserve_of(const struct service *service)
+{
+	return service->beacon->reserve & HB_SPATIAL_RESERVE_MASK;
+}
+
 /* As the daemon takes the board of a process that has ended from the list. */
 static inline void free_beacon(struct hb_spatial_beacon *beacon)
 {

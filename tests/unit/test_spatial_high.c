@@ -19,11 +19,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static uint32_t reserve_of(const struct service *service)
-{
-	return service->beacon->reserve & HB_SPATIAL_RESERVE_MASK;
-}
-
 static uint32_t gaps_of(const struct service *service)
 {
 	return service->beacon->reserve >> HB_SPATIAL_GAPS_SHIFT;

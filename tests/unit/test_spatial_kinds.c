@@ -27,11 +27,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static uint32_t reserve_of(const struct service *service)
-{
-	return service->beacon->reserve & HB_SPATIAL_RESERVE_MASK;
-}
-
 /* Requests that take alone_ns while LP waits, else took_ns. Returns the number during which LP waited. */
 static uint32_t serve_kind(struct service *service, int requests, uint32_t launches, int64_t alone_ns, int64_t took_ns)
 {
