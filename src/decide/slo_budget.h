@@ -15,7 +15,7 @@
  *	near      within the SLO                  two in a batch: LP has to do less
  *	missed    over it                         two in a batch: much less, at once
  *
- * A request is near or missed only if it were not without the delay that LP caused. So
+ * A request counts as near or missed only if LP's delay made it so. Therefore
  * limits tighten on requests that nearly miss, before the share that may miss is used up:
  * one request in 64 in each batch where the limits are right. The next try comes after
  * twice as many requests each time.

@@ -277,8 +277,8 @@ static int64_t excess_of(const struct hb_spatial_kind *kind, const struct taken 
 }
 
 /*
- * Where requests queue, the request arrived at some time since the first of those that followed each other began; on average
- * it has waited for half of their time.
+ * Returns the zone of a request that has ended. A request of a chain arrived at some time since the chain began. On average
+ * it has waited for half of that time.
  */
 static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct taken *taken, int64_t excess_ns,
 				int64_t objective)

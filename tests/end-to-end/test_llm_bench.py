@@ -142,7 +142,7 @@ class Trace(unittest.TestCase):
 
 class Streaming(unittest.TestCase):
     def measure(self, answer, wait=0.2):
-        """What the load generator says about a server that answers every request so."""
+        """Returns what the load generator measures of a server that gives this answer to every request."""
         async def both():
             async def serve(reader, writer):
                 length = 0

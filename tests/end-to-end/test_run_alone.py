@@ -89,7 +89,7 @@ class Case:
             self.fill_queue(listen)
 
     def fill_queue(self, length):
-        """Opens a listener that accepts no connection, with so many waiting that a further connect() blocks."""
+        """Opens a listener that accepts no connection, and fills its queue with `length` connections, so that a further connect() blocks."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(self.path)
         self.listener.listen(length)

@@ -95,7 +95,7 @@ class Split(unittest.TestCase):
             self.assertEqual(stack.daemon.stderr().count("helper process"), 1)
             self.assertIsNone(stack.daemon.process.poll())
             wait_until("the daemon lists no tenant", lambda: not stack.tenants())
-            # Nobody is left who could end the MPS server and remove the socket: the next daemon does.
+            # Without the helper no process may end the MPS server and remove the socket. The next daemon does both.
             stack.daemon.signal(signal.SIGTERM)
             stack.daemon.ended()
             self.assertIn(server, stack.processes())

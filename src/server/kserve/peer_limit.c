@@ -84,7 +84,7 @@ static bool find_user(const struct hb_peer_limit *limit, const struct sockaddr_s
 			 .sdiag_protocol = IPPROTO_TCP,
 			 .idiag_states = UINT32_MAX,
 			 .id = {.idiag_sport = ((const struct sockaddr_in *)client)
-						       ->sin_port, /* IPv6 has it at the same place */
+						       ->sin_port, /* sockaddr_in6 has the port at the same offset */
 				.idiag_dport = ((const struct sockaddr_in *)server)->sin_port,
 				.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
 	};
