@@ -79,6 +79,7 @@ class Engine:
         if device == "cuda":
             self.stream = torch.cuda.Stream(priority=HIGHEST_PRIORITY if os.environ.get("HB_BENCH_STREAM") == "high" else 0)
             torch.cuda.set_stream(self.stream)
+            torch.backends.cuda.enable_cudnn_sdp(False)  # it builds a plan for each new length of a prompt: 50 ms
         self.model = Llama(shape, scheduler.pool.blocks, self.block_size, scheduler.most_length, device)
         width = -(-scheduler.most_length // self.block_size)
         self.first = torch.zeros(1, dtype=torch.int64, pin_memory=device == "cuda")

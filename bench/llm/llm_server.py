@@ -28,6 +28,8 @@ from llm_blocks import BlockPool, Scheduler, Sequence  # noqa: E402  pylint: dis
 
 BODY_MOST = 1 << 20
 HEAD_S = 30
+WARM_PROMPTS = [4, 16, 24, 40, 64, 90, 128, 190, 256, 320, 390, 450, 512, 700, 1024, 1400, 2048]
+WARM_ANSWER = 4
 SWITCH_S = 0.0002  # how long one thread may keep the other from running
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 413: "Content Too Large", 503: "Service Unavailable"}
 
@@ -179,6 +181,14 @@ class Server:
                                    "usage": {"prompt_tokens": len(sequence.prompt), "completion_tokens": len(tokens)}})
 
 
+def warm_up(engine, scheduler, longest):
+    """Serves one prompt of each length, so that the libraries load and choose their kernels before the first request."""
+    for length in [length for length in WARM_PROMPTS if length < longest] + [longest]:
+        scheduler.add(Sequence([1] * length, WARM_ANSWER))
+        while (step := scheduler.next_step()) is not None:
+            scheduler.complete(step, *engine.run(step))
+
+
 def build_engine(args):
     """(engine, what the ready line says)."""
     begin = time.monotonic()
@@ -190,10 +200,7 @@ def build_engine(args):
     scheduler = Scheduler(BlockPool(args.kv_tokens // args.block + 1), args.block, args.batch, args.chunk, args.length)
     with torch.inference_mode():
         engine = Engine(SHAPES[args.model], scheduler, not args.eager, args.device)
-        warm = Sequence([1] * min(args.chunk + 32, args.length - 8), 4)
-        scheduler.add(warm)
-        while (step := scheduler.next_step()) is not None:
-            scheduler.complete(step, *engine.run(step))
+        warm_up(engine, scheduler, args.length - WARM_ANSWER)
         steps = {rows: engine.measure_step(rows, min(1024, args.length), 20) for rows in (1, 8) if rows in engine.batches}
     about = {"model": args.model, "parameters": SHAPES[args.model].parameters(), "graphs": not args.eager and args.device == "cuda",
              "import_s": round(imported - begin, 1), "start_s": round(time.monotonic() - begin, 1), "decode_us": steps}
