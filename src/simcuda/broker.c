@@ -63,6 +63,7 @@ static int open_gpus(struct broker *broker)
 	broker->n_gpus = (uint32_t)number_from("HB_SIM_GPUS", 1, SIM_GPUS, 1);
 	broker->scale = number_from("HB_SIM_SCALE", 1e-4, 1e4, 1);
 	broker->origin_ns = hb_clock_now_ns();
+	broker->host_total = (int64_t)number_from("HB_SIM_HOST_MEMORY", 0, 1e15, 1e15);
 	for (uint32_t i = 0; i < broker->n_gpus; i++) {
 		struct broker_gpu *gpu = &broker->gpu[i];
 		int result = hb_gpu_spec_load(name && *name ? name : "h200", &gpu->spec, &error);

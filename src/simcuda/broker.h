@@ -84,7 +84,7 @@ struct broker_client {
 	struct broker_stream **streams; /* by id */
 	struct broker_graph **graphs;   /* by id */
 	uint32_t n_streams, n_graphs;
-	int64_t memory[SIM_GPUS];
+	int64_t memory[SIM_GPUS + 1]; /* by GPU; SIM_HOST: of the host */
 	struct broker_rm_object *rm;
 	size_t n_rm, rm_room;
 	uint32_t n_unsettled; /* queued waits and streams to be removed; while 0, there is nothing to settle */
@@ -103,6 +103,7 @@ struct broker_gpu {
 
 struct broker {
 	struct broker_gpu gpu[SIM_GPUS];
+	int64_t host_total, host_used; /* pinned memory of the host */
 	uint32_t n_gpus;
 	struct broker_client **clients;
 	size_t n_clients, room;

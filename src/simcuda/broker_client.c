@@ -42,12 +42,14 @@ struct broker_client *broker_client_add(struct broker *broker, int fd)
 
 static bool take_memory(struct broker *broker, struct broker_client *client, int gpu, int64_t bytes)
 {
-	struct broker_gpu *g = &broker->gpu[gpu];
-	if (bytes > 0 && bytes > g->memory_total - g->memory_used)
+	bool host = gpu == (int)SIM_HOST;
+	int64_t total = host ? broker->host_total : broker->gpu[gpu].memory_total;
+	int64_t *used = host ? &broker->host_used : &broker->gpu[gpu].memory_used;
+	if (bytes > 0 && bytes > total - *used)
 		return false;
 	if (bytes < 0 && -bytes > client->memory[gpu])
 		return false;
-	g->memory_used += bytes;
+	*used += bytes;
 	client->memory[gpu] += bytes;
 	return true;
 }
@@ -86,6 +88,7 @@ void broker_client_remove(struct broker *broker, struct broker_client *client)
 	broker_drop_graphs(client);
 	for (uint32_t i = 0; i < broker->n_gpus; i++)
 		broker->gpu[i].memory_used -= client->memory[i];
+	broker->host_used -= client->memory[SIM_HOST];
 	for (size_t i = 0; i < broker->n_clients; i++) {
 		if (broker->clients[i] != client)
 			continue;
@@ -243,6 +246,8 @@ static int answer_request(struct broker *broker, struct broker_client *client, c
 			return broker_terminate(broker, client, request->context, (pid_t)request->bytes);
 		return 0;
 	}
+	if (request->kind == SIM_REQ_MEMORY && request->gpu == SIM_HOST)
+		return take_memory(broker, client, (int)SIM_HOST, request->bytes) ? 0 : -ENOMEM;
 	if (request->gpu >= broker->n_gpus)
 		return -ENODEV;
 	struct broker_gpu *gpu = &broker->gpu[request->gpu];

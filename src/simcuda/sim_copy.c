@@ -19,7 +19,7 @@ static enum copy_side side_of(const void *address)
 	struct sim_memory memory;
 	if (!sim_memory_find((uintptr_t)address, &memory))
 		return SIDE_PAGEABLE;
-	return memory.kind == SIM_MEMORY_HOST || memory.kind == SIM_MEMORY_REGISTERED ? SIDE_PINNED : SIDE_GPU;
+	return sim_memory_is_host(&memory) ? SIDE_PINNED : SIDE_GPU;
 }
 
 static CUresult box_of(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array, size_t x, size_t y,

@@ -210,6 +210,14 @@ int sim_gpu_of(CUdevice device)
 	return sim.visible[device];
 }
 
+CUdevice sim_device_of(int gpu)
+{
+	for (int i = 0; i < sim.n_visible; i++)
+		if (sim.visible[i] == gpu)
+			return i;
+	return -1;
+}
+
 /* Checks at the beginning of every device call. */
 static CUresult check_device(const void *out, CUdevice device)
 {

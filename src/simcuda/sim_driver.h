@@ -222,6 +222,8 @@ CUresult sim_current(CUcontext *context);
 CUresult sim_check_context(CUcontext context);
 bool sim_device_valid(CUdevice device);
 int sim_gpu_of(CUdevice device);
+/* The device of this process that stands for the GPU; -1 = CUDA_VISIBLE_DEVICES hides it. */
+CUdevice sim_device_of(int gpu);
 
 /* sim_link.c */
 int sim_link_open(void);
@@ -405,24 +407,33 @@ struct sim_memory {
 	uintptr_t base;
 	size_t size;
 	enum sim_memory_kind kind;
-	int gpu;
-	unsigned flags;
+	int gpu;        /* -1: memory of a VMM mapping that is on the host */
+	unsigned flags; /* VMM: handle types for which the memory can be exported */
 	uint64_t unique;
-	CUcontext context;
+	CUcontext context; /* NULL: VMM */
 	CUmemoryPool pool;
 	size_t charged, mapped; /* bytes accounted on the GPU; bytes of the mapping to unmap */
 };
 /* Writes outputs only on success; *found is a copy. */
 bool sim_memory_find(uintptr_t address, struct sim_memory *found);
+/* Whether the range lies in one allocation, or in VMM mappings without a gap. */
+bool sim_memory_covers(uintptr_t address, size_t bytes);
 CUresult sim_memory_add(const struct sim_memory *memory);
 bool sim_memory_remove(uintptr_t base, struct sim_memory *removed);
+/* Accounts bytes to a GPU, or to the host with SIM_HOST. */
 CUresult sim_memory_charge(int gpu, int64_t bytes);
 CUresult sim_memory_new(CUcontext context, enum sim_memory_kind kind, size_t bytes, CUmemoryPool pool,
 			CUdeviceptr *address);
 CUresult sim_memory_delete(CUdeviceptr address);
 void sim_memory_of_context_end(CUcontext context);
-/* Returns the GPU to which memory of this location is accounted; -1 = host. */
+/* Whether the memory is on the host and the GPU can access it without staging. */
+bool sim_memory_is_host(const struct sim_memory *memory);
+
+/* sim_vmm.c */
+/* Returns the GPU on which memory of this location is; -1 = host. */
 int sim_location_gpu(const CUmemLocation *location);
+/* Finds the reserved address range around the address. Writes outputs only on success. */
+bool sim_vmm_find_reservation(uintptr_t address, uintptr_t *base, size_t *bytes);
 
 /* sim_pool.c */
 void sim_pool_used(CUmemoryPool pool, int64_t bytes);

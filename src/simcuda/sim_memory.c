@@ -48,6 +48,27 @@ bool sim_memory_find(uintptr_t address, struct sim_memory *found)
 	return hit;
 }
 
+bool sim_memory_covers(uintptr_t address, size_t bytes)
+{
+	struct sim_memory memory;
+	while (sim_memory_find(address, &memory)) {
+		size_t rest = memory.base + memory.size - address;
+		if (bytes <= rest)
+			return true;
+		if (memory.kind != SIM_MEMORY_VMM)
+			return false;
+		address += rest;
+		bytes -= rest;
+	}
+	return false;
+}
+
+bool sim_memory_is_host(const struct sim_memory *memory)
+{
+	return memory->kind == SIM_MEMORY_HOST || memory->kind == SIM_MEMORY_REGISTERED ||
+	       (memory->kind == SIM_MEMORY_VMM && memory->gpu < 0);
+}
+
 CUresult sim_memory_add(const struct sim_memory *memory)
 {
 	CUresult result = CUDA_SUCCESS;

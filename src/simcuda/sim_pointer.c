@@ -4,12 +4,38 @@
 
 #include <string.h>
 
+/* The real driver answers these also for reserved addresses, where nothing is mapped yet. */
+static bool get_range_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr, bool mapped)
+{
+	uintptr_t base;
+	size_t bytes;
+	if (!sim_vmm_find_reservation((uintptr_t)ptr, &base, &bytes))
+		return false;
+	if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		*(CUdeviceptr *)data = base;
+	else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		*(size_t *)data = bytes;
+	else if (attribute == CU_POINTER_ATTRIBUTE_MAPPED)
+		*(int *)data = mapped;
+	else
+		return false;
+	return true;
+}
+
+static int device_of(const struct sim_memory *memory)
+{
+	return memory->context ? memory->context->device : sim_device_of(memory->gpu);
+}
+
 static CUresult get_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct sim_memory memory;
-	if (!sim_memory_find((uintptr_t)ptr, &memory))
+	bool known = sim_memory_find((uintptr_t)ptr, &memory);
+	if ((!known || memory.kind == SIM_MEMORY_VMM) && get_range_attribute(data, attribute, ptr, known))
+		return CUDA_SUCCESS;
+	if (!known)
 		return CUDA_ERROR_INVALID_VALUE;
-	bool host = memory.kind == SIM_MEMORY_HOST || memory.kind == SIM_MEMORY_REGISTERED;
+	bool host = sim_memory_is_host(&memory);
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(CUcontext *)data = memory.context;
@@ -38,7 +64,7 @@ static CUresult get_pointer_attribute(void *data, CUpointer_attribute attribute,
 		*(int *)data = memory.kind == SIM_MEMORY_MANAGED;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = memory.context ? memory.context->device : memory.gpu;
+		*(int *)data = device_of(&memory);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
@@ -58,7 +84,7 @@ static CUresult get_pointer_attribute(void *data, CUpointer_attribute attribute,
 		*(CUmemAccess_flags *)data = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		*(uint64_t *)data = memory.kind == SIM_MEMORY_VMM ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
+		*(uint64_t *)data = memory.kind == SIM_MEMORY_VMM ? memory.flags : 0;
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;

@@ -7,14 +7,10 @@
 CUresult sim_set_task(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
 		      struct sim_task **out)
 {
-	struct sim_memory memory;
 	uint64_t bytes = (uint64_t)element * width * (height ? height : 1);
 	if ((element != 1 && element != 2 && element != 4) || to % element || !width)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_memory_find((uintptr_t)to, &memory))
-		return CUDA_ERROR_INVALID_VALUE;
-	size_t span = (height > 1 ? (height - 1) * pitch : 0) + element * width;
-	if (span > memory.base + memory.size - to)
+	if (!sim_memory_covers((uintptr_t)to, (height > 1 ? (height - 1) * pitch : 0) + element * width))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct sim_task *task = sim_task_new(SIM_TASK_SET);
 	if (!task)

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The virtual-memory interface. Physical memory is a memfd, a reservation is an
- * unreadable mapping, and mapping places one over the other. Device memory is
- * accounted at its creation and returned with its last handle and mapping.
+ * unreadable mapping, and mapping places one over the other. Memory is accounted to
+ * its GPU or to the host at its creation, and returned with its last handle and
+ * mapping. A new mapping has no access, as in the real driver. Every call checks its
+ * complete range before it changes anything.
  */
 #include "simcuda/sim_driver.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define GRANULARITY ((size_t)2 << 20)
+#define MEMFD_NAME "hb-simcuda-memory"
+#define HOST_BIT (UINT32_C(1) << 31) /* in the masks of vmm_mapping; other bits are device ordinals */
 
 struct physical_memory {
 	uint64_t handle;
-	int fd, gpu; /* gpu -1: host memory */
+	int fd;
+	int gpu;     /* number of the GPU on which the memory is; -1: on the host */
+	int account; /* GPU or SIM_HOST that is charged; -1: imported, so its creator is charged */
 	size_t bytes;
 	uint32_t users; /* handles and mappings */
 	uint32_t handles;
@@ -29,7 +36,7 @@ struct vmm_mapping {
 	uintptr_t base;
 	size_t bytes;
 	struct physical_memory *physical;
-	CUmemAccess_flags access;
+	uint32_t readable, writable; /* who has access */
 	struct vmm_mapping *next;
 };
 
@@ -51,6 +58,36 @@ int sim_location_gpu(const CUmemLocation *location)
 	return -1;
 }
 
+/* The simulated host has one NUMA node. */
+static CUresult check_location(const CUmemLocation *location)
+{
+	switch (location->type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		return sim_device_valid(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+		return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static CUresult check_properties(const CUmemAllocationProp *properties)
+{
+	if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (properties->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return check_location(&properties->location);
+}
+
+static bool is_multiple(uint64_t value)
+{
+	return value % GRANULARITY == 0;
+}
+
 static struct physical_memory *find_physical(uint64_t handle)
 {
 	for (struct physical_memory *at = physicals; at; at = at->next)
@@ -68,8 +105,8 @@ static void release_physical(struct physical_memory *physical)
 			*at = physical->next;
 			break;
 		}
-	if (physical->gpu >= 0)
-		sim_memory_charge(physical->gpu, -(int64_t)physical->bytes);
+	if (physical->account >= 0)
+		sim_memory_charge(physical->account, -(int64_t)physical->bytes);
 	close(physical->fd);
 	free(physical);
 }
@@ -81,23 +118,21 @@ CUresult sim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
 	if (result == CUDA_SUCCESS && (!granularity || !prop))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
+		result = check_properties(prop);
+	if (result == CUDA_SUCCESS)
 		*granularity = GRANULARITY;
 	return result;
 }
 
-static CUresult adopt_memory(int fd, size_t bytes, int gpu, const CUmemAllocationProp *properties,
-			     CUmemGenericAllocationHandle *handle)
+/* Takes ownership of the descriptor if it succeeds. `template`: where the memory is, and what it is charged to. */
+static CUresult adopt_memory(const struct physical_memory *template, CUmemGenericAllocationHandle *handle)
 {
-	struct physical_memory *physical = calloc(1, sizeof *physical);
+	struct physical_memory *physical = malloc(sizeof *physical);
 	if (!physical)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*physical = (struct physical_memory){.handle = atomic_fetch_add(&sim.unique, 1) + 1,
-					     .fd = fd,
-					     .gpu = gpu,
-					     .bytes = bytes,
-					     .users = 1,
-					     .handles = 1,
-					     .properties = *properties};
+	*physical = *template;
+	physical->handle = atomic_fetch_add(&sim.unique, 1) + 1;
+	physical->users = physical->handles = 1;
 	*handle = physical->handle;
 	pthread_mutex_lock(&lock);
 	physical->next = physicals;
@@ -106,32 +141,41 @@ static CUresult adopt_memory(int fd, size_t bytes, int gpu, const CUmemAllocatio
 	return CUDA_SUCCESS;
 }
 
+/* The name says where the memory is, for the process that imports it. */
+static int make_memfd(int gpu, size_t bytes)
+{
+	char name[64];
+	snprintf(name, sizeof name, MEMFD_NAME ":%d", gpu);
+	int fd = memfd_create(name, MFD_CLOEXEC);
+	if (fd >= 0 && ftruncate(fd, (off_t)bytes) < 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
 CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			 unsigned long long flags)
 {
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!handle || !prop || flags || !size || size % GRANULARITY || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+	if (!handle || !prop || flags || !size || !is_multiple(size))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !sim_device_valid(prop->location.id))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (prop->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	int gpu = sim_location_gpu(&prop->location);
-	if (gpu >= 0 && (result = sim_memory_charge(gpu, (int64_t)size)) != CUDA_SUCCESS)
+	result = check_properties(prop);
+	if (result != CUDA_SUCCESS)
 		return result;
-	int fd = memfd_create("hb-simcuda-memory", MFD_CLOEXEC);
-	if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-	} else {
-		result = adopt_memory(fd, size, gpu, prop, handle);
-	}
+	struct physical_memory made = {.gpu = sim_location_gpu(&prop->location), .bytes = size, .properties = *prop};
+	made.account = made.gpu >= 0 ? made.gpu : (int)SIM_HOST;
+	result = sim_memory_charge(made.account, (int64_t)size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	made.fd = make_memfd(made.gpu, size);
+	result = made.fd < 0 ? CUDA_ERROR_OUT_OF_MEMORY : adopt_memory(&made, handle);
 	if (result != CUDA_SUCCESS) {
-		if (fd >= 0)
-			close(fd);
-		if (gpu >= 0)
-			sim_memory_charge(gpu, -(int64_t)size);
+		if (made.fd >= 0)
+			close(made.fd);
+		sim_memory_charge(made.account, -(int64_t)size);
 	}
 	return result;
 }
@@ -157,12 +201,14 @@ CUresult sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!ptr || !size || size % GRANULARITY || flags || (alignment & (alignment - 1)))
+	if (!ptr || !size || !is_multiple(size) || flags || (alignment & (alignment - 1)))
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t unit = alignment > GRANULARITY ? alignment : GRANULARITY;
 	struct vmm_reservation *reservation = calloc(1, sizeof *reservation);
 	char *raw = mmap(NULL, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (raw == MAP_FAILED || !reservation) {
+		if (raw != MAP_FAILED)
+			munmap(raw, size + unit);
 		free(reservation);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -208,12 +254,39 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return result;
 }
 
-static bool is_reserved(uintptr_t base, size_t bytes)
+static struct vmm_reservation *find_reservation(uintptr_t base, size_t bytes)
 {
 	for (struct vmm_reservation *at = reservations; at; at = at->next)
-		if (base >= at->base && base + bytes <= at->base + at->bytes)
-			return true;
-	return false;
+		if (base >= at->base && bytes <= at->bytes && base - at->base <= at->bytes - bytes)
+			return at;
+	return NULL;
+}
+
+bool sim_vmm_find_reservation(uintptr_t address, uintptr_t *base, size_t *bytes)
+{
+	pthread_mutex_lock(&lock);
+	struct vmm_reservation *found = find_reservation(address, 1);
+	if (found) {
+		*base = found->base;
+		*bytes = found->bytes;
+	}
+	pthread_mutex_unlock(&lock);
+	return found != NULL;
+}
+
+static bool is_inside(const struct vmm_mapping *mapping, uintptr_t base, size_t bytes)
+{
+	return mapping->base >= base && mapping->bytes <= bytes && mapping->base - base <= bytes - mapping->bytes;
+}
+
+/* Whether the range consists of complete mappings without a gap. */
+static bool is_covered(uintptr_t base, size_t bytes)
+{
+	size_t covered = 0;
+	for (struct vmm_mapping *at = mappings; at; at = at->next)
+		if (is_inside(at, base, bytes))
+			covered += at->bytes;
+	return bytes && covered == bytes;
 }
 
 static CUresult map_physical(uintptr_t base, size_t bytes, size_t offset, struct physical_memory *physical)
@@ -228,7 +301,8 @@ static CUresult map_physical(uintptr_t base, size_t bytes, size_t offset, struct
 	struct sim_memory memory = {.base = base,
 				    .size = bytes,
 				    .gpu = physical->gpu,
-				    .kind = physical->gpu >= 0 ? SIM_MEMORY_VMM : SIM_MEMORY_HOST};
+				    .kind = SIM_MEMORY_VMM,
+				    .flags = physical->properties.requestedHandleTypes};
 	CUresult result = sim_memory_add(&memory);
 	if (result != CUDA_SUCCESS) {
 		free(mapping);
@@ -248,8 +322,9 @@ CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 		return result;
 	pthread_mutex_lock(&lock);
 	struct physical_memory *physical = find_physical(handle);
-	if (!physical || flags || !size || offset > physical->bytes || size > physical->bytes - offset ||
-	    !is_reserved((uintptr_t)ptr, size) || any_mapped((uintptr_t)ptr, size))
+	if (!physical || flags || !size || !is_multiple(ptr | size | offset) || offset > physical->bytes ||
+	    size > physical->bytes - offset || !find_reservation((uintptr_t)ptr, size) ||
+	    any_mapped((uintptr_t)ptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
 	else
 		result = map_physical((uintptr_t)ptr, size, offset, physical);
@@ -271,43 +346,78 @@ static void unmap_range(struct vmm_mapping **at)
 
 CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-	bool any = false;
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);
-	for (struct vmm_mapping **at = &mappings; *at;) {
-		if ((*at)->base >= ptr && (*at)->base + (*at)->bytes <= ptr + size) {
+	bool covered = is_covered((uintptr_t)ptr, size);
+	for (struct vmm_mapping **at = &mappings; covered && *at;) {
+		if (is_inside(*at, (uintptr_t)ptr, size))
 			unmap_range(at);
-			any = true;
-		} else {
+		else
 			at = &(*at)->next;
-		}
 	}
 	pthread_mutex_unlock(&lock);
-	return any ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return covered ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* --- access ---------------------------------------------------------------------------- */
+
+static uint32_t bit_of(const CUmemLocation *location)
+{
+	return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? UINT32_C(1) << location->id : HOST_BIT;
+}
+
+static CUresult check_access(const CUmemAccessDesc *desc)
+{
+	bool known = desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+		     desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	return known ? check_location(&desc->location) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The CPU has no access to memory of a GPU. */
+static bool allows_host(uintptr_t base, size_t bytes)
+{
+	for (struct vmm_mapping *at = mappings; at; at = at->next)
+		if (is_inside(at, base, bytes) && at->physical->gpu >= 0)
+			return false;
+	return true;
+}
+
+/* Kernels and copies run on the CPU, so the mapping is accessible to the process if anyone has access. */
+static void apply_access(struct vmm_mapping *mapping, const CUmemAccessDesc *desc)
+{
+	uint32_t bit = bit_of(&desc->location);
+	mapping->readable &= ~bit;
+	mapping->writable &= ~bit;
+	if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+		mapping->readable |= bit;
+	if (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		mapping->writable |= bit;
+	int protection = (mapping->readable ? PROT_READ : 0) | (mapping->writable ? PROT_WRITE : 0);
+	(void)mprotect((void *)mapping->base, mapping->bytes, protection);
 }
 
 CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
-	bool any = false;
+	bool host = false;
 	CUresult result = sim_ready();
 	if (result == CUDA_SUCCESS && (!desc || !count))
 		result = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+		result = check_access(&desc[i]);
+		host |= desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+	}
 	if (result != CUDA_SUCCESS)
 		return result;
-	int protection = desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
-			 : desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
-									   : PROT_NONE;
 	pthread_mutex_lock(&lock);
-	for (struct vmm_mapping *at = mappings; at; at = at->next) {
-		if (at->base < ptr || at->base + at->bytes > ptr + size)
-			continue;
-		any = mprotect((void *)at->base, at->bytes, protection) == 0;
-		at->access = desc->flags;
-	}
+	if (!is_covered((uintptr_t)ptr, size) || (host && !allows_host((uintptr_t)ptr, size)))
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (struct vmm_mapping *at = mappings; result == CUDA_SUCCESS && at; at = at->next)
+		for (size_t i = 0; i < count && is_inside(at, (uintptr_t)ptr, size); i++)
+			apply_access(at, &desc[i]);
 	pthread_mutex_unlock(&lock);
-	return any ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return result;
 }
 
 CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
@@ -315,18 +425,25 @@ CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
 	CUresult result = sim_ready();
 	if (result == CUDA_SUCCESS && (!flags || !location))
 		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = check_location(location);
 	if (result != CUDA_SUCCESS)
 		return result;
+	uint32_t bit = bit_of(location);
 	result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
 	for (struct vmm_mapping *at = mappings; at; at = at->next)
 		if (ptr >= at->base && ptr < at->base + at->bytes) {
-			*flags = at->access;
+			*flags = at->writable & bit   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+				 : at->readable & bit ? CU_MEM_ACCESS_FLAGS_PROT_READ
+						      : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 			result = CUDA_SUCCESS;
 		}
 	pthread_mutex_unlock(&lock);
 	return result;
 }
+
+/* --- handles ----------------------------------------------------------------------------- */
 
 CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
@@ -374,7 +491,8 @@ CUresult sim_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAll
 		return CUDA_ERROR_NOT_SUPPORTED;
 	pthread_mutex_lock(&lock);
 	struct physical_memory *physical = find_physical(handle);
-	int fd = physical ? fcntl(physical->fd, F_DUPFD_CLOEXEC, 3) : -1;
+	bool allowed = physical && physical->properties.requestedHandleTypes & (unsigned)handleType;
+	int fd = allowed ? fcntl(physical->fd, F_DUPFD_CLOEXEC, 3) : -1;
 	pthread_mutex_unlock(&lock);
 	if (fd < 0)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -382,26 +500,45 @@ CUresult sim_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAll
 	return CUDA_SUCCESS;
 }
 
+/* Finds out on which GPU the memory behind the descriptor is: -1 = on the host. False: it is no physical memory. */
+static bool read_memfd(int fd, int *gpu)
+{
+	char path[64], name[128];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(path, name, sizeof name - 1);
+	if (n < 0)
+		return false;
+	name[n] = '\0';
+	return sscanf(name, "/memfd:" MEMFD_NAME ":%d", gpu) == 1;
+}
+
 /* Imported memory stays accounted to the process that created it. */
 CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					    CUmemAllocationHandleType shHandleType)
 {
 	struct stat status;
+	struct physical_memory imported = {
+		.account = -1,
+		.properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+			       .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}};
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	int given = (int)(intptr_t)osHandle;
-	if (!handle || fstat(given, &status) < 0 || !S_ISREG(status.st_mode))
+	if (!handle || fstat(given, &status) < 0 || !read_memfd(given, &imported.gpu))
 		return CUDA_ERROR_INVALID_VALUE;
-	int fd = fcntl(given, F_DUPFD_CLOEXEC, 3);
-	CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	result = fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM
-			: adopt_memory(fd, (size_t)status.st_size, -1, &properties, handle);
-	if (result != CUDA_SUCCESS && fd >= 0)
-		close(fd);
+	imported.bytes = (size_t)status.st_size;
+	imported.properties.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+	if (imported.gpu >= 0)
+		imported.properties.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE,
+							       sim_device_of(imported.gpu)};
+	if (imported.gpu >= 0 && imported.properties.location.id < 0)
+		return CUDA_ERROR_INVALID_DEVICE;
+	imported.fd = fcntl(given, F_DUPFD_CLOEXEC, 3);
+	result = imported.fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : adopt_memory(&imported, handle);
+	if (result != CUDA_SUCCESS && imported.fd >= 0)
+		close(imported.fd);
 	return result;
 }

@@ -24,6 +24,7 @@
 #define SIM_SLOTS 4096u  /* items a client may have outstanding, a power of two */
 #define SIM_CONTEXTS 64u /* contexts of one client alive at once */
 #define SIM_GPUS 16u
+#define SIM_HOST SIM_GPUS /* in SIM_REQ_MEMORY instead of a GPU: pinned host memory of cuMemCreate */
 #define SIM_RM_PARAMS 4096u
 
 enum sim_op {
@@ -108,7 +109,7 @@ enum sim_request_kind {
 	SIM_REQ_CONTEXT_CREATE, /* gpu, groups, token of an MPS server or 0 -> context index */
 	SIM_REQ_CONTEXT_DESTROY,
 	SIM_REQ_CONTEXT_TOKEN, /* context -> token with which others may join it */
-	SIM_REQ_MEMORY,        /* gpu, bytes to add (negative: give back); -ENOMEM -> free, total */
+	SIM_REQ_MEMORY,        /* gpu or SIM_HOST, bytes to add (negative: give back); -ENOMEM -> free, total */
 	SIM_REQ_RM,            /* a resource-manager call */
 	SIM_REQ_STATS,         /* gpu -> counters, for tests */
 	SIM_REQ_TERMINATE, /* context of an MPS server, pid in `bytes`: ends the work of that process in the context */
