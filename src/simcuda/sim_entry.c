@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +32,13 @@ struct driver_entry {
 	void *plain, *per_thread; /* per_thread NULL = the call has no per-thread variant */
 };
 
-/* An injected failure of one function: calls after..after+times-1 take slow_ms longer and, unless `code` is 0, fail with it. */
+/*
+ * An injected failure of one function: calls after..after+times-1 take slow_ms longer. Then the process gets the signal, or,
+ * unless `code` is 0, the call fails with it.
+ */
 struct injected_fault {
 	bool set;
-	int code;
+	int code, signal;
 	uint64_t after, times, slow_ms;
 	_Atomic uint64_t calls;
 };
@@ -52,6 +56,8 @@ static CUresult fault_of(int entry)
 	if (fault->slow_ms)
 		nanosleep(&(struct timespec){(time_t)(fault->slow_ms / 1000), (long)(fault->slow_ms % 1000) * 1000000},
 			  NULL);
+	if (fault->signal)
+		raise(fault->signal);
 	return (CUresult)fault->code;
 }
 
@@ -102,7 +108,7 @@ static uint64_t number_after(const char *text, const char *key, uint64_t otherwi
 	return found ? strtoull(found + strlen(key), NULL, 10) : otherwise;
 }
 
-/* "cuFoo:2:after=10:times=1", "cuFoo:0:slow=100" */
+/* "cuFoo:2:after=10:times=1", "cuFoo:0:slow=100", "cuFoo:kill:after=3" */
 static void read_fault(char *text)
 {
 	char *rest = strchr(text, ':');
@@ -114,6 +120,9 @@ static void read_fault(char *text)
 			continue;
 		faults[i].set = true;
 		faults[i].code = atoi(rest);
+		faults[i].signal = strncmp(rest, "kill", 4) == 0   ? SIGKILL
+				   : strncmp(rest, "stop", 4) == 0 ? SIGSTOP
+								   : 0;
 		faults[i].after = number_after(rest, "after=", 0);
 		faults[i].times = number_after(rest, "times=", UINT64_MAX);
 		faults[i].slow_ms = number_after(rest, "slow=", 0);

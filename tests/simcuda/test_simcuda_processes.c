@@ -204,6 +204,21 @@ static int child_failing(void)
 	return 0;
 }
 
+/* Ends in the third cuMemCreate, because HB_SIM_FAIL says so. */
+static int child_killed(void)
+{
+	const CUmemAllocationProp place = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					   .location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}};
+	CUmemGenericAllocationHandle handle;
+	CHILD_MUST(cuInit(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 3; i++) {
+		CHILD_MUST(cuMemCreate(&handle, 2 * MIB, &place, 0) == CUDA_SUCCESS);
+		puts("created");
+		fflush(stdout);
+	}
+	return 0;
+}
+
 static int child_fork(void)
 {
 	CUcontext context;
@@ -290,6 +305,16 @@ static void it_pretends_to_be_older_or_broken(void **state)
 	expect_good("old_driver", "HB_SIM_DRIVER_VERSION", "12020");
 	expect_good("missing", "HB_SIM_MISSING", "cuFoo,cuMemAlloc");
 	expect_good("failing", "HB_SIM_FAIL", "cuMemAlloc_v2:2:after=2:times=1");
+}
+
+static void a_call_can_be_the_last_one(void **state)
+{
+	struct child child = start("killed", "HB_SIM_FAIL", "cuMemCreate:kill:after=2");
+	(void)state;
+	assert_string_equal(line_of(&child), "created");
+	assert_string_equal(line_of(&child), "created");
+	assert_string_equal(line_of(&child), "");
+	assert_int_equal(WTERMSIG(end_of(&child)), SIGKILL);
 }
 
 static void a_forked_child_is_told_that_it_has_no_driver(void **state)
@@ -471,6 +496,7 @@ static const struct {
 	{"old_driver", child_old_driver},
 	{"missing", child_missing},
 	{"failing", child_failing},
+	{"killed", child_killed},
 	{"fork", child_fork},
 	{"fork_first", child_fork_first},
 	{"gpus", child_gpus},
@@ -483,6 +509,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(processes_run_beside_one_another),
 		cmocka_unit_test(the_library_can_be_opened_at_run_time),
 		cmocka_unit_test(it_pretends_to_be_older_or_broken),
+		cmocka_unit_test(a_call_can_be_the_last_one),
 		cmocka_unit_test(a_forked_child_is_told_that_it_has_no_driver),
 		cmocka_unit_test(other_gpus_are_other_devices),
 		cmocka_unit_test(clients_share_the_server_s_context),
