@@ -5,7 +5,8 @@
   bench/graph_cost.py --build build [--rounds 2] [--replays 250] [--out FILE]
 
 The graph is one forward pass of BERT (batch 1, random weights). Each place is a new process, and the places take turns in each
-round, because the processors of a host are shared. `off` and `no masks` show which part of the shim costs time. Needs a GPU,
+round, because the processors of a host are shared. `shim off` and `no masks` show which part of the shim costs time; `two streams
+used` is a program that ran one kernel on another stream (src/decide/takeover_steps.h). Needs a GPU,
 PyTorch, transformers and MPS; prints a table of medians in microseconds last.
 """
 import argparse
@@ -26,6 +27,8 @@ LIMIT_S = 60
 # Name: way of sharing, whether with high priority, variables of the service.
 PLACES = {
     "native": ("timeslice", True, {}),
+    "native, two streams used": ("timeslice", True, {"GRAPH_OTHER_STREAM": "1"}),
+    "so, on the default stream": ("timeslice", True, {"GRAPH_OTHER_STREAM": "1", "GRAPH_ON_DEFAULT": "1"}),
     "MPS": ("mps", True, {}),
     "MPS, high stream priority": ("mps", True, {"GRAPH_PRIORITY": "-5"}),
     "temporal": ("temporal", True, {}),
@@ -42,7 +45,11 @@ def serve(replays):
     import torch  # pylint: disable=import-outside-toplevel
     import transformers  # pylint: disable=import-outside-toplevel
     torch.manual_seed(0)
-    stream = torch.cuda.Stream(priority=int(os.environ.get("GRAPH_PRIORITY", "0")))
+    own = torch.cuda.Stream(priority=int(os.environ.get("GRAPH_PRIORITY", "0")))
+    stream = torch.cuda.default_stream() if os.environ.get("GRAPH_ON_DEFAULT") else own
+    if os.environ.get("GRAPH_OTHER_STREAM"):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.ones(1, device="cuda")
     model = transformers.BertModel(transformers.BertConfig(attn_implementation="sdpa")).eval().cuda().half()
     words = torch.randint(0, 30000, (1, 128), device="cuda")
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -52,7 +59,7 @@ def serve(replays):
             model(words)
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        with torch.cuda.graph(graph, stream=own):
             kept = model(words)
         for _ in range(replays):
             time.sleep(0.002)

@@ -44,6 +44,26 @@ bool hb_takeover_wakes_exactly(const struct hb_takeover_plan *plan, int64_t wake
 	return plan->until_ns == 0 && wake_ns == plan->next_ns;
 }
 
+void hb_takeover_note_begin(struct hb_takeover_apart *apart, bool non_blocking, int64_t now_ns)
+{
+	int64_t none_ns = 0;
+	if (non_blocking)
+		atomic_store(&apart->blocking_since_ns, 0);
+	else
+		atomic_compare_exchange_strong(&apart->blocking_since_ns, &none_ns, now_ns);
+	atomic_store(&apart->known, true);
+}
+
+enum hb_takeover_where hb_takeover_choose_where(const struct hb_takeover_apart *apart, int64_t now_ns)
+{
+	int64_t since_ns = atomic_load(&apart->blocking_since_ns);
+	if (!atomic_load(&apart->known))
+		return HB_TAKEOVER_NOWHERE;
+	if (!since_ns)
+		return HB_TAKEOVER_ON_LEGACY;
+	return now_ns - since_ns >= HB_DEFAULT_TAKEOVER_STEADY_NS ? HB_TAKEOVER_ON_OWN : HB_TAKEOVER_NOWHERE;
+}
+
 enum hb_takeover_note hb_takeover_linger_note(struct hb_takeover_linger *linger, int64_t now_ns)
 {
 	int64_t first_ns = 0;

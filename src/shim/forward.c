@@ -53,8 +53,8 @@ OUT_OF_LINE static uint64_t count_bytes_by_rule(int rule, const uint64_t *args)
 	return bytes;
 }
 
-/* Whether this call is captured. Called while some stream captures; work without a stream argument cannot be captured. */
-OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+/* The stream of a call; NULL: the legacy stream, or the call has no stream argument. */
+OUT_OF_LINE static CUstream stream_of(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
 {
 	CUstream stream = NULL;
 	if (hook->stream >= 0)
@@ -63,6 +63,13 @@ OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, con
 		stream = ((const CUlaunchConfig *)hb_argument(args, 0))->hStream;
 	if (!stream && hook->stream != HB_NO_STREAM && strstr(hb_fn_name(fn), "_pts"))
 		stream = CU_STREAM_PER_THREAD;
+	return stream;
+}
+
+/* Whether this call is captured. Called while some stream captures; work without a stream argument cannot be captured. */
+OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+{
+	CUstream stream = stream_of(fn, hook, args);
 	return stream && stream != CU_STREAM_LEGACY && hb_stream_captures(stream);
 }
 
@@ -175,10 +182,14 @@ OUT_OF_LINE static void (*handle_alert(unsigned fn, const struct hb_hook *hook, 
 				       uint32_t alert))(CUresult)
 {
 	/* This comes first: the next step ends the plan, after which the thread releases takeovers without a launch. */
-	if (alert & HB_ALERT_TAKEOVER)
+	if (alert & HB_ALERT_TAKEOVER) {
 		hb_takeover_note_launch(hb_clock_now_ns());
-	if (alert & HB_ALERT_FIRST)
+		hb_takeover_meet(stream_of(fn, hook, args));
+	}
+	if (alert & HB_ALERT_FIRST) {
+		hb_takeover_note_stream(stream_of(fn, hook, args), hb_clock_now_ns());
 		hb_shim_foresight_launch();
+	}
 	if (alert & HB_ALERT_SPATIAL) {
 		if (!hb_tenant_is_high())
 			return hb_shim_spatial_low_launch(fn, args);
@@ -187,6 +198,15 @@ OUT_OF_LINE static void (*handle_alert(unsigned fn, const struct hb_hook *hook, 
 	if (!(alert & HB_ALERT_TAKEOVER))
 		return NULL;
 	return needs_whole_sm(fn, hook, args) ? end_whole_sm_launch : end_launch;
+}
+
+/* During a takeover: a call that is no launch may have to wait for the stream of the takeover kernels. */
+OUT_OF_LINE static void meet_takeover(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+{
+	bool without = hook->stream == HB_NO_STREAM;
+	if (without && (hook->counter == HB_COUNT_none || hook->counter == HB_COUNT_synchronizes))
+		return; /* it waits for no stream, for all of them (WIDE), or for an event */
+	hb_takeover_meet(stream_of(fn, hook, args));
 }
 
 static void wait_at_gate(const struct hb_place *place)
@@ -235,10 +255,13 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 				fn, args); /* after all waits, so that it records when the launch really goes */
 		if (__builtin_expect(alert & (HB_ALERT_SPLIT | HB_ALERT_SPATIAL), 0))
 			way.target = find_detour(fn, args, alert, way.target);
-	} else if (hook->duty == HB_DUTY_SIGN) {
-		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);
-	} else if (hook->duty) {
-		way.after = begin_slow_call(fn, hook, args, place);
+		return way;
 	}
+	if (__builtin_expect(hb_alert_read() & HB_ALERT_TAKEOVER, 0))
+		meet_takeover(fn, hook, args);
+	if (hook->duty == HB_DUTY_SIGN)
+		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);
+	else if (hook->duty)
+		way.after = begin_slow_call(fn, hook, args, place);
 	return way;
 }

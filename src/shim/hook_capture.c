@@ -14,6 +14,7 @@
 #include "shim/drain.h"
 #include "shim/extension.h"
 #include "shim/shim.h"
+#include "shim/takeover.h"
 
 #include <pthread.h>
 
@@ -207,6 +208,7 @@ static CUcontext begin_capture(CUstream stream)
 	atomic_fetch_add(&hb_captures, 1);
 	HB_FAULT(shim_capture_counted);
 	hb_drain_yield_to_capture();
+	hb_takeover_yield_to_capture();
 	if (hb_shim_extension.before_capture)
 		hb_shim_extension.before_capture();
 	return context;

@@ -19,6 +19,7 @@
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
 #include "shim/shim_tenant.h"
+#include "shim/takeover.h"
 
 /* Changes a requested priority to the permitted one. True: it changed. CUDA counts down: 0 is the lowest, -5 the highest. */
 static bool limit_priority(int *priority)
@@ -146,6 +147,7 @@ void *hb_priority_way(unsigned fn, const uint64_t *args, void *target)
 	{ \
 		hb_drain_forget_stream(stream); \
 		hb_shim_spatial_forget_stream(stream); \
+		hb_takeover_forget_stream(stream); \
 		hb_capture_stream_leaves(stream); \
 		CUresult result = HB_REAL(name)(stream); \
 		hb_capture_stream_left(stream, result == CUDA_SUCCESS); \

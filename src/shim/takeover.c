@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See takeover.h. Each context in use has
- *  - a stream of our own (non-blocking, so that the legacy default stream does
- *    not wait for it; highest priority);
+ *  - streams of our own (non-blocking, so that the legacy default stream does not
+ *    wait for them; highest priority), for a process that works on that stream.
+ *    Beside other processes takeover kernels run on the legacy stream itself; the
+ *    reason is in decide/takeover_steps.h. A call on a stream that waits for the
+ *    legacy stream then releases the takeover first;
  *  - the takeover kernel, loaded and launched once before the first takeover so
  *    that nothing has to be loaded when it counts;
  *  - a control word in memory of our own. The memory stays mapped when the
@@ -18,9 +21,9 @@
  * resetting the word revives no old kernel.
  *
  * To keep the GPU beyond the end of work there is a second kind of takeover
- * (KEEP) with its own stream and word, because kernels of the first kind may
- * still linger. KEEP kernels wait for an event behind the work, so they run after
- * the work and not beside it.
+ * (KEEP) with its own word, because kernels of the first kind may still linger.
+ * KEEP kernels wait for an event behind the work, so they run after the work and
+ * not beside it.
  */
 #include "shim/takeover_slots.h"
 
@@ -44,6 +47,9 @@ static _Atomic(uint32_t) wide;
 static _Atomic(int64_t) doubt_since_ns;
 
 static struct hb_takeover_linger linger;
+static struct hb_takeover_apart apart;
+static _Atomic(CUstream) apart_stream;      /* a non-blocking stream on which the process launched */
+static _Atomic(uint32_t) legacy_bits;       /* takeovers whose kernels are on the legacy stream */
 static _Atomic(uint32_t) launches; /* never 0 or HB_TAKEOVER_END when written to a word */
 
 /* KEEP kernels have not begun: the call that waits for the work before them has not returned. */
@@ -117,6 +123,37 @@ void hb_takeover_note_launch(int64_t now_ns)
 		write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_TAKEOVER_END / 2), true);
 }
 
+/* Whether work on this stream runs beside work on the legacy stream. */
+static bool is_apart(CUstream stream)
+{
+	unsigned int flags = 0;
+	if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+		return false;
+	if (stream == atomic_load_explicit(&apart_stream, memory_order_relaxed))
+		return true;
+	if (HB_REAL(cuStreamGetFlags)(stream, &flags) != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING))
+		return false;
+	atomic_store_explicit(&apart_stream, stream, memory_order_relaxed);
+	return true;
+}
+
+void hb_takeover_note_stream(CUstream stream, int64_t now_ns)
+{
+	hb_takeover_note_begin(&apart, is_apart(stream), now_ns);
+}
+
+void hb_takeover_meet(CUstream stream)
+{
+	uint32_t met = held_bits() & atomic_load(&legacy_bits);
+	if (met && !is_apart(stream) && release_bits(met))
+		hb_shim_count(HB_COUNT_takeovers_wide, 1);
+}
+
+void hb_takeover_forget_stream(CUstream stream)
+{
+	atomic_compare_exchange_strong(&apart_stream, &stream, NULL);
+}
+
 void hb_takeover_note_use(void)
 {
 	CUcontext context;
@@ -187,35 +224,50 @@ static bool is_in_use(const struct takeover_slot *slot)
 	       atomic_load(&((struct hb_gate *)place->process->gates[gpu])->submitted) > 0;
 }
 
+/* Chooses the stream of a takeover. False: there is none now. With the lock held; a capture waits for the lock before it begins. */
+static bool choose_stream(const struct takeover_slot *slot, enum takeover_kind kind, CUstream *stream)
+{
+	enum hb_takeover_where where = hb_takeover_choose_where(&apart, hb_clock_now_ns());
+	*stream = where == HB_TAKEOVER_ON_OWN ? slot->own_streams[kind] : CU_STREAM_LEGACY;
+	return where == HB_TAKEOVER_ON_OWN || (where == HB_TAKEOVER_ON_LEGACY && !atomic_load(&hb_captures));
+}
+
 /* Whether the takeover kernels before have ended. They were released long ago, but the GPU may not have run them yet. */
 static bool is_over(const struct takeover_slot *slot, enum takeover_kind kind, int64_t patience_ns)
 {
 	int64_t until_ns = hb_clock_now_ns() + patience_ns;
 	CUresult result;
 	do
-		result = HB_REAL(cuStreamQuery)(slot->streams[kind]);
+		result = HB_REAL(cuEventQuery)(slot->over[kind]);
 	while (result == CUDA_ERROR_NOT_READY && hb_clock_now_ns() < until_ns);
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
 		hb_takeover_fail(HB_TAKEOVER_NO_LAUNCH, result);
 	return result == CUDA_SUCCESS;
 }
 
-static bool launch_two(const struct takeover_slot *slot, unsigned index, enum takeover_kind kind, int64_t limit_ns)
+static bool launch_two(const struct takeover_slot *slot, unsigned index, enum takeover_kind kind, CUstream stream,
+		       int64_t limit_ns)
 {
 	unsigned bit = hb_takeover_bit_of(index, kind);
 	atomic_store(&hb_takeover_page_of(bit)->began_ns, 0);
 	atomic_store(&hb_takeover_page_of(bit)->word, HB_TAKEOVER_KEEP);
 	if (kind == TAKE)
 		hb_takeover_linger_reset(&linger);
+	if (stream == CU_STREAM_LEGACY)
+		atomic_fetch_or(&legacy_bits, 1u << bit);
+	else
+		atomic_fetch_and(&legacy_bits, ~(1u << bit));
 	atomic_fetch_or(&hb_shim_alert, 1u << bit);
 	if (atomic_load(&wide)) {
 		release_bits(1u << bit);
 		return false;
 	}
-	CUresult result = hb_takeover_launch(slot, kind, limit_ns);
+	CUresult result = hb_takeover_launch(slot, kind, stream, limit_ns);
 	if (result == CUDA_SUCCESS)
 		/* Only has to be queued behind the first, see takeover_kernel.h. */
-		result = hb_takeover_launch(slot, kind, 0);
+		result = hb_takeover_launch(slot, kind, stream, 0);
+	if (result == CUDA_SUCCESS)
+		result = HB_REAL(cuEventRecord)(slot->over[kind], stream);
 	if (result != CUDA_SUCCESS) {
 		release_bits(1u << bit);
 		return hb_takeover_fail(HB_TAKEOVER_NO_LAUNCH, result);
@@ -225,7 +277,9 @@ static bool launch_two(const struct takeover_slot *slot, unsigned index, enum ta
 
 static bool take_with_slot(const struct takeover_slot *slot, unsigned index, int64_t patience_ns)
 {
-	return is_over(slot, TAKE, patience_ns) && launch_two(slot, index, TAKE, HB_FORESIGHT_TAKEOVER_MAX_NS);
+	CUstream stream;
+	return choose_stream(slot, TAKE, &stream) && is_over(slot, TAKE, patience_ns) &&
+	       launch_two(slot, index, TAKE, stream, HB_FORESIGHT_TAKEOVER_MAX_NS);
 }
 
 /* With the lock held. */
@@ -300,14 +354,14 @@ static bool end_keep_before(const struct takeover_slot *slot, unsigned index, CU
 	return true;
 }
 
-/* Queues the KEEP stream behind the work. The driver refuses a stream of a context that is not current. */
-static bool queue_behind_work(const struct takeover_slot *slot, CUstream stream, CUevent event)
+/* Queues the stream of KEEP kernels behind the work. The driver refuses a stream of a context that is not current. */
+static bool queue_behind_work(const struct takeover_slot *slot, CUstream keep, CUstream stream, CUevent event)
 {
 	if (!is_working(stream, event))
 		return false;
 	if (!event && HB_REAL(cuEventRecord)(slot->work_done, stream) != CUDA_SUCCESS)
 		return false;
-	return HB_REAL(cuStreamWaitEvent)(slot->streams[KEEP], event ? event : slot->work_done, 0) == CUDA_SUCCESS;
+	return HB_REAL(cuStreamWaitEvent)(keep, event ? event : slot->work_done, 0) == CUDA_SUCCESS;
 }
 
 /* With the lock held. */
@@ -315,10 +369,13 @@ static bool keep_gpu(CUstream stream, CUevent event, int64_t keep_ns)
 {
 	unsigned index = 0;
 	const struct takeover_slot *slot = hb_takeover_stopped ? NULL : find_current_slot(&index);
-	if (!slot || !end_keep_before(slot, index, stream, event) || !queue_behind_work(slot, stream, event))
+	CUstream keep;
+	if (!slot || !choose_stream(slot, KEEP, &keep) ||
+	    (keep == CU_STREAM_LEGACY && !event && !is_apart(stream)) || /* the process would wait for the kernels, too */
+	    !end_keep_before(slot, index, stream, event) || !queue_behind_work(slot, keep, stream, event))
 		return false;
 	atomic_store(&keep_waits, true);
-	return launch_two(slot, index, KEEP, keep_ns);
+	return launch_two(slot, index, KEEP, keep, keep_ns);
 }
 
 bool hb_takeover_keep(CUstream stream, CUevent event, int64_t keep_ns)
@@ -339,6 +396,14 @@ bool hb_takeover_keep_begins(void)
 	hb_takeover_linger_reset(&linger); /* the work is done, so nothing has to linger */
 	atomic_store(&keep_waits, false);
 	return atomic_load(&hb_shim_alert) & HB_ALERT_KEPT;
+}
+
+void hb_takeover_yield_to_capture(void)
+{
+	if (hb_takeover_has_fault())
+		return;
+	pthread_mutex_lock(&hb_takeover_lock);
+	pthread_mutex_unlock(&hb_takeover_lock);
 }
 
 /* ---- the end ---- */
@@ -362,6 +427,10 @@ void hb_takeover_leave_in_child(void)
 	atomic_store(&wide, 0);
 	atomic_store(&doubt_since_ns, 0);
 	hb_takeover_linger_reset(&linger);
+	atomic_store(&apart.known, false);
+	atomic_store(&apart.blocking_since_ns, 0);
+	atomic_store(&apart_stream, NULL);
+	atomic_store(&legacy_bits, 0);
 	atomic_store(&keep_waits, false);
 	hb_takeover_stopped = false;
 }

@@ -6,9 +6,10 @@
  *
  * Two promises:
  *  - A takeover delays the process's own work by at most 2 us. A takeover kernel
- *    is one thread on one SM in a stream of its own; real work runs beside it. It
- *    is released before every call that may wait for the entire context (`wide`
- *    below), after a launch that needs a whole SM, and when the work is done. After
+ *    is one thread on one SM in a stream that the work does not wait for; real work
+ *    runs beside it. It is released before every call that may wait for the entire
+ *    context (`wide` below) or for its stream (hb_takeover_meet), after a launch that
+ *    needs a whole SM, and when the work is done. After
  *    other launches it lingers (decide/takeover_steps.h).
  *  - A takeover never outlasts its limit, whatever happens to this process. If
  *    anything fails, takeovers are switched off for the process, and the reason is
@@ -46,6 +47,14 @@ void hb_takeover_forget_context(CUcontext context);
 bool hb_takeover_release(void);
 /* A launch begins, or has returned: the takeover lingers from now on. */
 void hb_takeover_note_launch(int64_t now_ns);
+/* The first launch of a request goes to this stream (NULL: the legacy stream, or every stream). */
+void hb_takeover_note_stream(CUstream stream, int64_t now_ns);
+/* Before a call on this stream, during a takeover: releases it if the call would wait for it. */
+void hb_takeover_meet(CUstream stream);
+/* Before a stream is destroyed. */
+void hb_takeover_forget_stream(CUstream stream);
+/* Before a capture begins, after it was counted: waits until no takeover is being launched. */
+void hb_takeover_yield_to_capture(void);
 /* The calling thread's context is in use: takeovers of its GPU use this context from now on. */
 void hb_takeover_note_use(void);
 /* Whether takeover kernels run on the GPU now, and are not only queued. */

@@ -14,6 +14,7 @@
 #include "shim/shim.h"
 #include "shim/shim_foresight.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 /* ---- contexts ---- */
@@ -21,7 +22,8 @@
 static void take_slot(struct takeover_slot *slot, CUcontext context, CUdevice device)
 {
 	slot->device = device;
-	slot->streams[TAKE] = slot->streams[KEEP] = NULL;
+	memset(slot->own_streams, 0, sizeof(slot->own_streams));
+	memset(slot->over, 0, sizeof(slot->over));
 	slot->work_done = NULL;
 	slot->module = NULL;
 	slot->kernel = NULL;
@@ -56,9 +58,12 @@ void hb_takeover_add_context(CUcontext context, CUdevice device)
 /* With the context current. Whatever cannot be freed here is freed with the context. */
 static void tear_down(struct takeover_slot *slot, unsigned index)
 {
-	for (enum takeover_kind kind = TAKE; kind <= KEEP; kind++)
-		if (slot->streams[kind])
-			HB_REAL(cuStreamDestroy_v2)(slot->streams[kind]);
+	for (enum takeover_kind kind = TAKE; kind <= KEEP; kind++) {
+		if (slot->own_streams[kind])
+			HB_REAL(cuStreamDestroy_v2)(slot->own_streams[kind]);
+		if (slot->over[kind])
+			HB_REAL(cuEventDestroy_v2)(slot->over[kind]);
+	}
 	if (slot->work_done)
 		HB_REAL(cuEventDestroy_v2)(slot->work_done);
 	if (slot->module)
@@ -116,13 +121,14 @@ bool hb_takeover_fail(enum hb_takeover_fault fault, CUresult result)
 	return false;
 }
 
-CUresult hb_takeover_launch(const struct takeover_slot *slot, enum takeover_kind kind, int64_t limit_ns)
+CUresult hb_takeover_launch(const struct takeover_slot *slot, enum takeover_kind kind, CUstream stream,
+			    int64_t limit_ns)
 {
 	struct hb_takeover_params params = {.word = slot->address + hb_takeover_offset_of(kind),
 					    .limit_ns = (uint64_t)limit_ns,
 					    .linger_ns = HB_DEFAULT_TAKEOVER_LINGER_NS};
 	void *arguments[] = {&params.word, &params.limit_ns, &params.linger_ns};
-	return HB_REAL(cuLaunchKernel)(slot->kernel, 1, 1, 1, 1, 1, 1, 0, slot->streams[kind], arguments, NULL);
+	return HB_REAL(cuLaunchKernel)(slot->kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
 }
 
 static CUresult load_kernel(struct takeover_slot *slot)
@@ -153,17 +159,24 @@ static CUresult make_streams(struct takeover_slot *slot)
 	int least = 0, greatest = 0;
 	HB_REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
 	CUresult result = HB_REAL(cuEventCreate)(&slot->work_done, CU_EVENT_DISABLE_TIMING);
-	for (enum takeover_kind kind = TAKE; kind <= KEEP && result == CUDA_SUCCESS; kind++)
-		result = HB_REAL(cuStreamCreateWithPriority)(&slot->streams[kind], CU_STREAM_NON_BLOCKING, greatest);
+	for (enum takeover_kind kind = TAKE; kind <= KEEP && result == CUDA_SUCCESS; kind++) {
+		result = HB_REAL(cuStreamCreateWithPriority)(&slot->own_streams[kind], CU_STREAM_NON_BLOCKING, greatest);
+		if (result == CUDA_SUCCESS)
+			result = HB_REAL(cuEventCreate)(&slot->over[kind], CU_EVENT_DISABLE_TIMING);
+	}
 	return result;
 }
 
-/* Launches the kernel once, with a word that ends it at once, because the driver may load kernels lazily. */
+/*
+ * Launches the kernel once, because the driver may load kernels lazily. Its word and its limit end it at once. The legacy
+ * stream is used, because an own stream may slow the process's graphs (decide/takeover_steps.h). The thread does not wait
+ * for it: other work may be on that stream.
+ */
 static CUresult try_once(struct takeover_slot *slot, unsigned index)
 {
 	atomic_store(&hb_takeover_page_of(index)->word, HB_TAKEOVER_END);
-	CUresult result = hb_takeover_launch(slot, TAKE, 0);
-	return result == CUDA_SUCCESS ? HB_REAL(cuStreamSynchronize)(slot->streams[TAKE]) : result;
+	CUresult result = hb_takeover_launch(slot, TAKE, CU_STREAM_LEGACY, 0);
+	return result == CUDA_SUCCESS ? HB_REAL(cuEventRecord)(slot->over[TAKE], CU_STREAM_LEGACY) : result;
 }
 
 /* With the lock held and the context current. */

@@ -25,7 +25,8 @@ struct takeover_slot {
 	enum takeover_slot_state state;
 	_Atomic(CUcontext) context; /* written with the lock held */
 	CUdevice device;
-	CUstream streams[2]; /* by kind */
+	CUstream own_streams[2]; /* by kind; used only if the process works on blocking streams */
+	CUevent over[2];         /* by kind: behind the takeover kernels launched last */
 	CUevent work_done;
 	CUmodule module;
 	CUfunction kernel;
@@ -62,7 +63,8 @@ static inline struct hb_takeover_page *hb_takeover_page_of(unsigned bit)
 }
 
 /* takeover_context.c: launches one of the two takeover kernels. */
-CUresult hb_takeover_launch(const struct takeover_slot *slot, enum takeover_kind kind, int64_t limit_ns);
+CUresult hb_takeover_launch(const struct takeover_slot *slot, enum takeover_kind kind, CUstream stream,
+			    int64_t limit_ns);
 /* Switches takeovers off for this process. Always returns false. */
 bool hb_takeover_fail(enum hb_takeover_fault fault, CUresult result);
 

@@ -257,28 +257,71 @@ static void hint_during_wide_call(void)
 	end();
 }
 
-/* A call that does not wait for takeover kernels must not release them either. */
-static void copy_and_use_the_default_stream(void)
+static void expect_held(void)
+{
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0 &&
+	      hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0);
+}
+
+/*
+ * The process launches on a non-blocking stream, so the takeover kernels are on the legacy stream. Calls on the non-blocking
+ * stream do not wait for them and must not release them either; calls on the legacy stream and on blocking streams do.
+ */
+static void copy_beside_the_legacy_stream(void)
 {
 	CUdeviceptr memory;
+	CUstream blocking;
+	CUevent event;
 	char bytes[64] = {0};
 	begin();
 	OK(CU(cuMemAlloc_v2)(&memory, sizeof(bytes)));
+	OK(CU(cuStreamCreate)(&blocking, CU_STREAM_DEFAULT));
+	OK(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
 	hold();
 	OK(CU(cuMemcpyHtoDAsync_v2)(memory, bytes, sizeof(bytes), stream));
+	OK(CU(cuEventRecord)(event, stream));
 	OK(CU(cuStreamSynchronize)(stream));
-	OK(CU(cuMemcpyHtoD_v2)(memory, bytes, sizeof(bytes))); /* the legacy default stream */
-	OK(CU(cuStreamSynchronize)(NULL));
-	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0 &&
-	      hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0);
-	LETS_GO(HB_COUNT_takeovers_released,
-		launch(kernel_short, NULL)); /* waits for blocking streams, not for the takeover stream */
-	OK(CU(cuStreamSynchronize)(NULL));
+	expect_held();
 	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, stream)));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuMemcpyHtoD_v2)(memory, bytes, sizeof(bytes))));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuMemcpyDtoHAsync_v2)(bytes, memory, sizeof(bytes), NULL)));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuEventRecord)(event, NULL)));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuEventRecord)(event, CU_STREAM_PER_THREAD)));
+	LETS_GO(HB_COUNT_takeovers_wide, launch(kernel_short, blocking));
+	OK(CU(cuStreamSynchronize)(blocking));
+	OK(CU(cuStreamDestroy_v2)(blocking));
+	OK(CU(cuEventDestroy_v2)(event));
 	OK(CU(cuMemFree_v2)(memory));
 	end();
 }
 
+/* A process that launches on the legacy stream for some seconds: the takeover kernels have streams of their own. */
+static void work_on_the_legacy_stream(void)
+{
+	stream = NULL;
+	launch(kernel_short, NULL);
+	OK(CU(cuStreamSynchronize)(NULL));
+	usleep(2100000);
+}
+
+static void copy_on_the_legacy_stream(void)
+{
+	CUdeviceptr memory;
+	char bytes[64] = {0};
+	begin();
+	work_on_the_legacy_stream();
+	OK(CU(cuMemAlloc_v2)(&memory, sizeof(bytes)));
+	hold();
+	OK(CU(cuMemcpyHtoD_v2)(memory, bytes, sizeof(bytes)));
+	OK(CU(cuStreamSynchronize)(NULL));
+	expect_held();
+	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, NULL));
+	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, NULL)));
+	OK(CU(cuMemFree_v2)(memory));
+	end();
+}
+
+/* Takeover kernels on the legacy stream could disturb a capture, so there are none; afterwards there are. */
 static void hint_during_capture(void)
 {
 	CUgraph graph;
@@ -288,8 +331,12 @@ static void hint_during_capture(void)
 	await(HB_COUNT_takeover_time, 1);
 	OK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	launch(kernel_short, stream);
-	hold();
-	launch(kernel_short, stream); /* captured, so it is not the launch that the takeover was for */
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers_not_possible);
+	while (hb_page_host_count(&host, HB_COUNT_takeovers_not_possible) < before + 2) {
+		hint(400000);
+		usleep(5000);
+	}
+	launch(kernel_short, stream); /* captured, so it is not the launch that the hints were for */
 	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0);
 	OK(CU(cuStreamEndCapture)(stream, &graph));
 	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
@@ -341,8 +388,7 @@ static void reset_while_held(void)
 		OK(CU(cuCtxSetCurrent)(context));
 		OK(CU(cuModuleLoadData)(&module, image));
 		OK(CU(cuModuleGetFunction)(&kernel_short, module, "short"));
-		launch(kernel_short, NULL);
-		OK(CU(cuStreamSynchronize)(NULL));
+		work_on_the_legacy_stream();
 		hold();
 		OK(i == 1 ? CU(cuDevicePrimaryCtxReset_v2)(0) : CU(cuDevicePrimaryCtxRelease_v2)(0));
 	}
@@ -504,9 +550,14 @@ static void there_is_no_takeover_while_such_a_call_waits(void **state)
 	run(hint_during_wide_call);
 }
 
-static void copies_and_default_streams_do_not_wait_for_a_takeover(void **state)
+static void calls_do_not_wait_for_a_takeover_on_the_legacy_stream(void **state)
 {
-	run(copy_and_use_the_default_stream);
+	run(copy_beside_the_legacy_stream);
+}
+
+static void calls_do_not_wait_for_a_takeover_on_streams_of_its_own(void **state)
+{
+	run(copy_on_the_legacy_stream);
 }
 
 static void a_capture_is_not_disturbed(void **state)
@@ -584,7 +635,8 @@ int main(void)
 		TEST(a_takeover_without_a_launch_ends_by_itself),
 		TEST(calls_that_wait_for_the_context_release_a_takeover),
 		TEST(there_is_no_takeover_while_such_a_call_waits),
-		TEST(copies_and_default_streams_do_not_wait_for_a_takeover),
+		TEST(calls_do_not_wait_for_a_takeover_on_the_legacy_stream),
+		TEST(calls_do_not_wait_for_a_takeover_on_streams_of_its_own),
 		TEST(a_capture_is_not_disturbed),
 		TEST(a_forked_child_does_not_change_its_parents_takeover),
 		TEST(a_process_may_exit_during_a_takeover),

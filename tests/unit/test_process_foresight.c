@@ -146,6 +146,21 @@ static void launches_renew_a_takeover_for_a_limited_time(void **state)
 	assert_false(hb_takeover_linger_runs(&linger, last_ns));
 }
 
+static void takeover_kernels_avoid_the_streams_of_the_process(void **state)
+{
+	struct hb_takeover_apart apart = {0};
+	int64_t steady_ns = 2 * MS + HB_DEFAULT_TAKEOVER_STEADY_NS;
+	assert_int_equal(hb_takeover_choose_where(&apart, MS), HB_TAKEOVER_NOWHERE);
+	hb_takeover_note_begin(&apart, true, MS);
+	assert_int_equal(hb_takeover_choose_where(&apart, MS), HB_TAKEOVER_ON_LEGACY);
+	hb_takeover_note_begin(&apart, false, 2 * MS);
+	hb_takeover_note_begin(&apart, false, 3 * MS);
+	assert_int_equal(hb_takeover_choose_where(&apart, steady_ns - 1), HB_TAKEOVER_NOWHERE);
+	assert_int_equal(hb_takeover_choose_where(&apart, steady_ns), HB_TAKEOVER_ON_OWN);
+	hb_takeover_note_begin(&apart, true, steady_ns);
+	assert_int_equal(hb_takeover_choose_where(&apart, steady_ns), HB_TAKEOVER_ON_LEGACY);
+}
+
 static void the_thread_is_called_for_what_comes_first(void **state)
 {
 	const struct hb_takeover_plan none = {.next_ns = INT64_MAX};
@@ -180,6 +195,7 @@ int main(void)
 		cmocka_unit_test(the_thread_takes_the_gpu_once_for_each_plan),
 		cmocka_unit_test(a_launch_ends_the_plan_but_the_takeover_lingers),
 		cmocka_unit_test(launches_renew_a_takeover_for_a_limited_time),
+		cmocka_unit_test(takeover_kernels_avoid_the_streams_of_the_process),
 		cmocka_unit_test(the_thread_is_called_for_what_comes_first),
 		cmocka_unit_test(the_thread_checks_more_often_while_the_gpu_is_held),
 	};
