@@ -48,9 +48,9 @@ static _Atomic(int64_t) doubt_since_ns;
 
 static struct hb_takeover_linger linger;
 static struct hb_takeover_apart apart;
-static _Atomic(CUstream) apart_stream;      /* a non-blocking stream on which the process launched */
-static _Atomic(uint32_t) legacy_bits;       /* takeovers whose kernels are on the legacy stream */
-static _Atomic(uint32_t) launches; /* never 0 or HB_TAKEOVER_END when written to a word */
+static _Atomic(CUstream) apart_stream; /* a non-blocking stream on which the process launched */
+static _Atomic(uint32_t) legacy_bits;  /* takeovers whose kernels are on the legacy stream */
+static _Atomic(uint32_t) launches;     /* never 0 or HB_TAKEOVER_END when written to a word */
 
 /* KEEP kernels have not begun: the call that waits for the work before them has not returned. */
 static atomic_bool keep_waits;
@@ -371,8 +371,10 @@ static bool keep_gpu(CUstream stream, CUevent event, int64_t keep_ns)
 	const struct takeover_slot *slot = hb_takeover_stopped ? NULL : find_current_slot(&index);
 	CUstream keep;
 	if (!slot || !choose_stream(slot, KEEP, &keep) ||
-	    (keep == CU_STREAM_LEGACY && !event && !is_apart(stream)) || /* the process would wait for the kernels, too */
-	    !end_keep_before(slot, index, stream, event) || !queue_behind_work(slot, keep, stream, event))
+	    (keep == CU_STREAM_LEGACY && !event &&
+	     !is_apart(stream)) || /* the process would wait for the kernels, too */
+	    !end_keep_before(slot, index, stream, event) ||
+	    !queue_behind_work(slot, keep, stream, event))
 		return false;
 	atomic_store(&keep_waits, true);
 	return launch_two(slot, index, KEEP, keep, keep_ns);

@@ -160,7 +160,8 @@ static CUresult make_streams(struct takeover_slot *slot)
 	HB_REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
 	CUresult result = HB_REAL(cuEventCreate)(&slot->work_done, CU_EVENT_DISABLE_TIMING);
 	for (enum takeover_kind kind = TAKE; kind <= KEEP && result == CUDA_SUCCESS; kind++) {
-		result = HB_REAL(cuStreamCreateWithPriority)(&slot->own_streams[kind], CU_STREAM_NON_BLOCKING, greatest);
+		result = HB_REAL(cuStreamCreateWithPriority)(&slot->own_streams[kind], CU_STREAM_NON_BLOCKING,
+							     greatest);
 		if (result == CUDA_SUCCESS)
 			result = HB_REAL(cuEventCreate)(&slot->over[kind], CU_EVENT_DISABLE_TIMING);
 	}

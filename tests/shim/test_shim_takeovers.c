@@ -7,10 +7,7 @@
  * the expected reason would not change.
  */
 #include "nvidia/cuda_abi.h"
-#include "page_host.h"
-#include "unit/unit.h"
-
-#include "base/clock.h"
+#include "takeover_child.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -21,98 +18,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define OK(call) CHECK((call) == CUDA_SUCCESS)
-
-static const char image[] = "HBSIM1\n"
-			    "kernel short ns=10000\n";
-
-static struct hb_page_host host;
-
-/* ---- in the child ---- */
-
-static CUcontext context;
-static CUmodule module;
-static CUfunction kernel_short;
-static CUstream stream;
-
-/* The daemon's heartbeat never ends; the test runner ends a test that waits forever. */
-static void await(enum hb_page_counter counter, uint64_t at_least)
-{
-	while (hb_page_host_count(&host, counter) < at_least)
-		usleep(200);
-}
-
-static void launch(CUfunction kernel, CUstream on)
-{
-	OK(CU(cuLaunchKernel)(kernel, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL));
-}
-
-static void hint(int64_t in_ns)
-{
-	void (*call)(int64_t) = (void (*)(int64_t))hb_test_shim_symbol("hb_shim_hint");
-	call(hb_clock_now_ns() + in_ns);
-}
-
-static void make_context(void)
-{
-	OK(CU(cuCtxCreate_v2)(&context, 0, 0));
-	OK(CU(cuModuleLoadData)(&module, image));
-	OK(CU(cuModuleGetFunction)(&kernel_short, module, "short"));
-	OK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
-	launch(kernel_short, stream);
-	OK(CU(cuStreamSynchronize)(stream));
-}
-
-/*
- * The first hint starts the takeover thread, which prepares the context; from some
- * later hint on the GPU is taken over. Foresight ignores hints after 16 wrong ones, so
- * this gives only a few.
- */
-static void hold(void)
-{
-	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
-	while (hb_page_host_count(&host, HB_COUNT_takeovers) == before) {
-		hint(400000);
-		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++)
-			usleep(100);
-	}
-}
-
-/* A hint that is followed by a launch. After too many wrong hints foresight would ignore them all. */
-static void hint_and_be_right(int64_t in_ns)
-{
-	int64_t at_ns = hb_clock_now_ns() + in_ns;
-	hint(in_ns);
-	while (hb_clock_now_ns() < at_ns)
-		sched_yield();
-	launch(kernel_short, stream);
-	OK(CU(cuStreamSynchronize)(stream));
-}
-
-/* Repeats a takeover and `call` until `call` itself released the takeover. */
-#define LETS_GO(counter, call) \
-	do { \
-		uint64_t before_; \
-		do { \
-			hint_and_be_right(400000); \
-			before_ = hb_page_host_count(&host, counter); \
-			hold(); \
-			call; \
-			OK(CU(cuStreamSynchronize)(NULL)); /* otherwise the process counts as busy */ \
-		} while (hb_page_host_count(&host, counter) == before_); \
-	} while (0)
-
-static void begin(void)
-{
-	OK(CU(cuInit)(0));
-	make_context();
-}
-
-static void end(void)
-{
-	OK(CU(cuCtxDestroy_v2)(context));
-}
 
 static void hint_and_launch(void)
 {
@@ -257,94 +162,6 @@ static void hint_during_wide_call(void)
 	end();
 }
 
-static void expect_held(void)
-{
-	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0 &&
-	      hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0);
-}
-
-/*
- * The process launches on a non-blocking stream, so the takeover kernels are on the legacy stream. Calls on the non-blocking
- * stream do not wait for them and must not release them either; calls on the legacy stream and on blocking streams do.
- */
-static void copy_beside_the_legacy_stream(void)
-{
-	CUdeviceptr memory;
-	CUstream blocking;
-	CUevent event;
-	char bytes[64] = {0};
-	begin();
-	OK(CU(cuMemAlloc_v2)(&memory, sizeof(bytes)));
-	OK(CU(cuStreamCreate)(&blocking, CU_STREAM_DEFAULT));
-	OK(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
-	hold();
-	OK(CU(cuMemcpyHtoDAsync_v2)(memory, bytes, sizeof(bytes), stream));
-	OK(CU(cuEventRecord)(event, stream));
-	OK(CU(cuStreamSynchronize)(stream));
-	expect_held();
-	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, stream)));
-	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuMemcpyHtoD_v2)(memory, bytes, sizeof(bytes))));
-	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuMemcpyDtoHAsync_v2)(bytes, memory, sizeof(bytes), NULL)));
-	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuEventRecord)(event, NULL)));
-	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuEventRecord)(event, CU_STREAM_PER_THREAD)));
-	LETS_GO(HB_COUNT_takeovers_wide, launch(kernel_short, blocking));
-	OK(CU(cuStreamSynchronize)(blocking));
-	OK(CU(cuStreamDestroy_v2)(blocking));
-	OK(CU(cuEventDestroy_v2)(event));
-	OK(CU(cuMemFree_v2)(memory));
-	end();
-}
-
-/* A process that launches on the legacy stream for some seconds: the takeover kernels have streams of their own. */
-static void work_on_the_legacy_stream(void)
-{
-	stream = NULL;
-	launch(kernel_short, NULL);
-	OK(CU(cuStreamSynchronize)(NULL));
-	usleep(2100000);
-}
-
-static void copy_on_the_legacy_stream(void)
-{
-	CUdeviceptr memory;
-	char bytes[64] = {0};
-	begin();
-	work_on_the_legacy_stream();
-	OK(CU(cuMemAlloc_v2)(&memory, sizeof(bytes)));
-	hold();
-	OK(CU(cuMemcpyHtoD_v2)(memory, bytes, sizeof(bytes)));
-	OK(CU(cuStreamSynchronize)(NULL));
-	expect_held();
-	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, NULL));
-	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, NULL)));
-	OK(CU(cuMemFree_v2)(memory));
-	end();
-}
-
-/* Takeover kernels on the legacy stream could disturb a capture, so there are none; afterwards there are. */
-static void hint_during_capture(void)
-{
-	CUgraph graph;
-	CUgraphExec executable;
-	begin();
-	hold();
-	await(HB_COUNT_takeover_time, 1);
-	OK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	launch(kernel_short, stream);
-	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers_not_possible);
-	while (hb_page_host_count(&host, HB_COUNT_takeovers_not_possible) < before + 2) {
-		hint(400000);
-		usleep(5000);
-	}
-	launch(kernel_short, stream); /* captured, so it is not the launch that the hints were for */
-	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0);
-	OK(CU(cuStreamEndCapture)(stream, &graph));
-	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
-	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuGraphLaunch)(executable, stream)));
-	OK(CU(cuStreamSynchronize)(stream));
-	end();
-}
-
 static void fork_while_held(void)
 {
 	begin();
@@ -378,20 +195,6 @@ static void destroy_while_held(void)
 	}
 	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, stream));
 	end();
-}
-
-static void reset_while_held(void)
-{
-	OK(CU(cuInit)(0));
-	for (int i = 0; i < 3; i++) {
-		OK(CU(cuDevicePrimaryCtxRetain)(&context, 0));
-		OK(CU(cuCtxSetCurrent)(context));
-		OK(CU(cuModuleLoadData)(&module, image));
-		OK(CU(cuModuleGetFunction)(&kernel_short, module, "short"));
-		work_on_the_legacy_stream();
-		hold();
-		OK(i == 1 ? CU(cuDevicePrimaryCtxReset_v2)(0) : CU(cuDevicePrimaryCtxRelease_v2)(0));
-	}
 }
 
 enum { THREADS = 4, ROUNDS = 50 };
@@ -500,26 +303,6 @@ static void infer_requests(void)
 
 /* ---- in the test ---- */
 
-static int set_up(void **state)
-{
-	hb_page_host_foresight(&host);
-	unsetenv("HB_SIM_FAIL");
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	hb_page_host_fini(&host);
-	return 0;
-}
-
-static struct hb_page_process *run(void (*scenario)(void))
-{
-	struct hb_page_process *process = hb_page_host_run(&host, scenario);
-	assert_non_null(process);
-	return process;
-}
-
 static void the_first_launch_releases_a_takeover(void **state)
 {
 	assert_int_equal(run(hint_and_launch)->requests.takeover_fault, 0);
@@ -550,21 +333,6 @@ static void there_is_no_takeover_while_such_a_call_waits(void **state)
 	run(hint_during_wide_call);
 }
 
-static void calls_do_not_wait_for_a_takeover_on_the_legacy_stream(void **state)
-{
-	run(copy_beside_the_legacy_stream);
-}
-
-static void calls_do_not_wait_for_a_takeover_on_streams_of_its_own(void **state)
-{
-	run(copy_on_the_legacy_stream);
-}
-
-static void a_capture_is_not_disturbed(void **state)
-{
-	run(hint_during_capture);
-}
-
 static void a_forked_child_does_not_change_its_parents_takeover(void **state)
 {
 	run(fork_while_held);
@@ -578,8 +346,6 @@ static void a_process_may_exit_during_a_takeover(void **state)
 static void a_context_may_be_destroyed_during_a_takeover(void **state)
 {
 	run(destroy_while_held);
-	hb_page_host_begin_again(&host);
-	run(reset_while_held);
 }
 
 static void many_threads_and_streams_may_launch(void **state)
@@ -635,9 +401,6 @@ int main(void)
 		TEST(a_takeover_without_a_launch_ends_by_itself),
 		TEST(calls_that_wait_for_the_context_release_a_takeover),
 		TEST(there_is_no_takeover_while_such_a_call_waits),
-		TEST(calls_do_not_wait_for_a_takeover_on_the_legacy_stream),
-		TEST(calls_do_not_wait_for_a_takeover_on_streams_of_its_own),
-		TEST(a_capture_is_not_disturbed),
 		TEST(a_forked_child_does_not_change_its_parents_takeover),
 		TEST(a_process_may_exit_during_a_takeover),
 		TEST(a_context_may_be_destroyed_during_a_takeover),
