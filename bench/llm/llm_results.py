@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from hbbench import stats  # noqa: E402  pylint: disable=wrong-import-position
 
-VERSION = 1
+VERSION = 2
 KEY = ("model", "server", "load", "place", "low", "objective")
 OBJECTIVE = 1.25  # of the p99 of the time per output token alone
 US = 1e-6
@@ -53,8 +53,9 @@ def merge(into, other):
     """Adds other calls' raw results, with new numbers of the calls."""
     shift = max((window["call"] for window in into["windows"]), default=-1) + 1
     into["windows"] += [dict(window, call=window["call"] + shift) for window in other["windows"]]
-    for key in ("capacity", "low_alone"):
-        into[key] |= {name: value for name, value in other[key].items() if name not in into[key]}
+    into["capacity"] |= {name: value for name, value in other["capacity"].items() if name not in into["capacity"]}
+    for job, speeds in other["low_alone"].items():
+        into["low_alone"][job] = into["low_alone"].get(job, []) + speeds
     for key in ("commands", "starts", "dropped"):
         into[key] += other[key]
     into.setdefault("about", other.get("about"))
@@ -192,7 +193,7 @@ def make_cell(raw, key, windows):
     if at["low"]:
         speed = stats.mean(window["low_rate"] for window in windows)
         cell["low_per_s"] = round(speed, 3)
-        cell["low_of_alone"] = ratio(speed, raw["low_alone"].get(at["low"]))
+        cell["low_of_alone"] = ratio(speed, stats.mean(raw["low_alone"].get(at["low"], [])))
         cell["absence"] = round(1 - here["presence"], 4)
     return cell
 

@@ -213,9 +213,7 @@ class Suite:
         print(f"{name}: capacity {self.raw['capacity'][name]:.2f} requests/s", file=sys.stderr, flush=True)
 
     def measure_low_alone(self, job):
-        """Speed of the job with no request present, native."""
-        if job in self.raw["low_alone"] and not self.args.again:
-            return
+        """Adds a speed of the job with no request present, native. It is measured in each round, because it varies."""
         place = next((place for place in self.places if place.name == "native" and place.job), None)
         if not place:
             return
@@ -223,7 +221,8 @@ class Suite:
         begin = time.monotonic() + LOW_BEGIN_S
         self.limits.sleep_until(begin + LOW_ALONE_S)
         ends = self.rest(place)
-        self.raw["low_alone"][job] = round(llm_results.iterations_between(ends, begin, begin + LOW_ALONE_S) / LOW_ALONE_S, 4)
+        speed = llm_results.iterations_between(ends, begin, begin + LOW_ALONE_S) / LOW_ALONE_S
+        self.raw["low_alone"].setdefault(job, []).append(round(speed, 4))
 
     @staticmethod
     def rest(place):
@@ -302,8 +301,9 @@ class Suite:
         for job in self.args.low or [""]:
             if job:
                 self.start_jobs(job)
-                self.measure_low_alone(job)
             for number in range(self.args.first_round, self.args.first_round + self.args.rounds):
+                if job:
+                    self.measure_low_alone(job)
                 self.measure_round(model, number, job)
                 self.keep()
             for place in self.places:
@@ -375,7 +375,7 @@ def parse(argv):
     measure.add_argument("--most-prompt", type=int, default=2048)
     measure.add_argument("--most-answer", type=int, default=256)
     measure.add_argument("--budget", type=float, default=480, help="seconds after which the call ends (480)")
-    measure.add_argument("--again", action="store_true", help="measure capacity and jobs alone again")
+    measure.add_argument("--again", action="store_true", help="measure the capacity again")
     measure.add_argument("--llama-server", default="llama-server", help="path of the program, with --server llama")
     measure.add_argument("--gguf", default="/dev/shm/MODEL.gguf", help="path of the model's file; MODEL stands for its name")
     measure.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try this script, with --models tiny "

@@ -213,7 +213,7 @@ class Bookkeeping(unittest.TestCase):
         raw["windows"] = [window_of("native", "", False, 1000), window_of("spatial", "", False, 1100),
                           window_of("spatial", "", False, 1100, round=1),
                           window_of("spatial", "lora", True, 1400), window_of("native", "lora", False, 5000)]
-        raw["low_alone"]["lora"] = 6.0
+        raw["low_alone"]["lora"] = [5.0, 7.0]
         return raw
 
     def test_cells_compare_with_alone_and_with_their_own_place(self):
