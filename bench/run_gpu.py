@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Seconds of each suite on an H200, by which the budget is divided, and options that make it fit into a few minutes.
 SUITES = {
     "engines": (480, []),
-    "pairs": (180, ["--rounds", "3", "--seconds", "0.8", "--sharing", "timeslice,reef,mps_prio,mps_60,temporal,spatial"]),
+    "pairs": (820, []),
     "micro": (140, ["--rounds", "3", "--seconds", "0.5"]),
     "adversary": (110, ["--rounds", "2", "--seconds", "0.5"]),
     "disb": (120, ["--case", "A,B", "--rounds", "2", "--seconds", "1"]),

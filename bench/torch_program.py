@@ -73,15 +73,21 @@ def vision(torch, args):
     return model, images
 
 
+def with_input(step, tensor):
+    """The step of a service; requests over sockets are copied into `tensor`, and the result of the step is their answer."""
+    step.input = tensor
+    return step
+
+
 def infer(torch, args):
     if args.model == "bert":
         from transformers import BertConfig, BertModel
         model = BertModel(BertConfig()).eval().half().cuda()
         tokens = torch.randint(0, 30000, (args.batch, 128), device="cuda")
-        return torch.inference_mode()(lambda: model(tokens))
+        return with_input(torch.inference_mode()(lambda: model(tokens)[0]), tokens)
     model, images = vision(torch, args)
     model, images = model.eval().half(), images.half()
-    return torch.inference_mode()(lambda: model(images))
+    return with_input(torch.inference_mode()(lambda: model(images)), images)
 
 
 def train(torch, args):
@@ -116,7 +122,7 @@ def llama(torch):
 def prefill(torch, args):
     model = llama(torch).eval()
     tokens = torch.randint(0, 30000, (args.batch, 512), device="cuda")
-    return torch.inference_mode()(lambda: model(tokens, use_cache=True))
+    return with_input(torch.inference_mode()(lambda: model(tokens, use_cache=True).logits[:, -1].argmax(-1)), tokens)
 
 
 def decode(torch, args):
@@ -126,9 +132,10 @@ def decode(torch, args):
     token = torch.randint(0, 30000, (args.batch, 1), device="cuda")
 
     def step():
-        model(token, past_key_values=cache, use_cache=True)
+        logits = model(token, past_key_values=cache, use_cache=True).logits
         cache.crop(512)
-    return torch.inference_mode()(step)
+        return logits[:, -1].argmax(-1)
+    return with_input(torch.inference_mode()(step), token)
 
 
 def finetune(torch, args):
@@ -167,17 +174,22 @@ def missing_modules(kind, model):
 def captured(torch, step, stream):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        step()
-    return graph.replay
+        output = step()
+
+    def replay():
+        graph.replay()
+        return output
+    return with_input(replay, getattr(step, "input", None))
 
 
 class Program:
     """Serves requests or works without pause, as the lines on standard input say."""
+    COLUMNS = ("due_ns", "latency_ns", "wait_ns")  # of self.requests; wait: for the GPU, from the last launch on
 
     def __init__(self, torch, step, stream):
         self.torch, self.step, self.stream = torch, step, stream
         self.input = Input()
-        self.requests = []  # (due, latency, wait for the GPU from the last launch on), ns
+        self.requests = []
 
     def wait(self):
         self.stream.synchronize()
@@ -228,8 +240,8 @@ class Program:
         say(event="rested", ends_ns=ends)
 
     def report(self):
-        due, latency, wait = zip(*self.requests) if self.requests else ((), (), ())
-        say(event="results", seen=len(latency), clock_error_ns=0, latency_ns=latency, due_ns=due, wait_ns=wait)
+        columns = zip(*self.requests) if self.requests else [()] * len(self.COLUMNS)
+        say(event="results", seen=len(self.requests), clock_error_ns=0, **dict(zip(self.COLUMNS, columns)))
 
     def run(self):
         while (line := self.input.line(True)) != "quit":
@@ -267,12 +279,39 @@ class HttpProgram(Program):
         say(event="served")
 
 
+class SocketProgram(Program):
+    """Its requests come over sockets (socket_service.py). A latency ends when the answer has been sent."""
+    COLUMNS = (*Program.COLUMNS, "work_ns")
+
+    def __init__(self, torch, step, stream):
+        super().__init__(torch, step, stream)
+        from socket_service import SocketService
+        self.service = SocketService(torch, step, stream)
+
+    def serve(self, seconds, arrivals, rate, phase, seed, repeat=None):
+        if arrivals == "closed":
+            sys.exit("torch_program.py: --sockets needs a rate; the arrivals 'closed' have none")
+        begun = time.monotonic_ns()
+        due_ns = [round(1e9 * due) for due in self.arrivals(seconds, arrivals, rate, phase, seed, repeat or seconds) if due < seconds]
+        served = self.service.serve([begun + due for due in due_ns])
+        for due, (done, work, wait) in zip(due_ns, served):
+            self.requests.append((due, done - begun - due, wait, work))
+        say(event="served")
+
+
+def make_program(torch, args, step, stream):
+    if args.kind == "http":
+        return HttpProgram(torch, step, stream, args.hostile)
+    return (SocketProgram if args.sockets else Program)(torch, step, stream)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=sorted(KINDS))
     parser.add_argument("model")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--sockets", action="store_true", help="infer, prefill, decode: requests come over sockets")
     parser.add_argument("--hostile", action="store_true", help="http: the client sends bytes that lead to no request")
     parser.add_argument("--check", action="store_true", help="only say which modules are missing")
     args = parser.parse_args()
@@ -297,7 +336,7 @@ def main():
         # Objects that live as long as the program are not collected, so the collector skips them.
         gc.collect()
         gc.freeze()
-        program = HttpProgram(torch, step, stream, args.hostile) if args.kind == "http" else Program(torch, step, stream)
+        program = make_program(torch, args, step, stream)
         say(event="ready", gpu=torch.cuda.get_device_name())
         program.run()
 

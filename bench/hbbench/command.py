@@ -12,6 +12,7 @@ import sys
 import time
 
 from hbbench import results, tables
+from hbbench.merge import merge_files
 from hbbench.process import Failed, Interrupted
 from hbbench.run import run_suite
 from hbbench.tables import CASES, SUITES, WAYS, Plan, Refused, find_way
@@ -20,10 +21,13 @@ HELP = """\
 usage: hb bench list
        hb bench run SUITE [OPTION...]
        hb bench report FILE [--json] [--report FILE]
+       hb bench merge FILE FILE... [--json] [--report FILE] [--out DIR]
 
 Measures services beside low-priority programs under each way of sharing a GPU.
 All ways are measured in turns, on a real GPU, or on a simulated one where there
-is none. Report shows a file again that run wrote (.json, .json.gz).
+is none. Report shows a file again that run wrote (.json, .json.gz). Merge puts
+files of one suite together that were measured in several calls: their cases,
+and the rounds of the cases that are in several of them.
 
   --gpu sim|N      a simulated GPU, or the N-th real one (the first real one)
   --sharing WAY[,WAY...]|all[,-WAY...]
@@ -90,20 +94,20 @@ def read_words(argv):
 
 
 def read_verb(words):
-    """(verb, its word or None)"""
-    verbs = {"list": None, "run": "which suite?", "report": "which file?"}
+    """(verb, its words)"""
+    verbs = {"list": None, "run": "which suite?", "report": "which file?", "merge": "which files?"}
     if not words:
-        raise Refused("list, run or report?")
+        raise Refused("list, run, report or merge?")
     verb = words[0]
     if verb not in verbs:
         like = nearest(verb, verbs)
-        raise Refused(f"no '{verb}'; " + (f"did you mean '{like}'?" if like else "there are list, run and report"))
+        raise Refused(f"no '{verb}'; " + (f"did you mean '{like}'?" if like else "there are list, run, report and merge"))
     if verbs[verb] and len(words) == 1:
         raise Refused(f"{verb}: {verbs[verb]}")
     most = 2 if verbs[verb] else 1
-    if len(words) > most:
+    if len(words) > most and verb != "merge":
         raise Refused(f"'{words[most]}': only one at a time")
-    return verb, words[1] if most == 2 else None
+    return verb, words[1:]
 
 
 class Options:
@@ -117,6 +121,7 @@ class Options:
         self.rounds = number_in("rounds", args.rounds, ROUNDS, int) if args.rounds else suite.rounds
         usual = suite.simulated_s if self.simulated else suite.real_s
         self.seconds = number_in("seconds", args.seconds, SECONDS) if args.seconds else usual
+        self.requests = 0 if self.simulated or args.seconds or args.halves else suite.requests
         self.deadline = time.monotonic() + number_in("limit", args.limit, LIMIT) if args.limit else None
         if self.xsched and not os.access(os.path.join(self.xsched, "bin/xserver"), os.X_OK):
             raise Refused(f"--xsched {self.xsched}: there is no bin/xserver; give the folder that XSched was installed to")
@@ -258,6 +263,14 @@ def report(args, path):
     return 0
 
 
+def merge(args, paths):
+    result = merge_files(paths)
+    output = Output(args, result["suite"])
+    output.keep(result)
+    output.finish(args, result)
+    return 0
+
+
 def main(argv):
     """Returns the exit status."""
     logging.basicConfig(format="hb bench: %(message)s", level=os.environ.get("HB_LOG", "warning").upper()
@@ -267,13 +280,15 @@ def main(argv):
         if args.help:
             print(HELP, end="")
             return 0
-        verb, word = read_verb(args.words)
+        verb, words = read_verb(args.words)
         if verb != "run":
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `hb bench list | head` ends without a message
         if verb == "list":
             print_list()
             return 0
-        return run(args, word, argv) if verb == "run" else report(args, word)
+        if verb == "merge":
+            return merge(args, words)
+        return run(args, words[0], argv) if verb == "run" else report(args, words[0])
     except Refused as why:
         print(f"hb bench: {why}", file=sys.stderr)
         if not isinstance(why, results.BadFile):

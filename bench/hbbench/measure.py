@@ -22,7 +22,16 @@ SETTLE_MAX_S = 0.2
 QUIT_S, QUIT_HUNG_S = 10, 1
 LATENCIES_MAX = 20000
 HALVES = 6        # parts of a window with --halves: low priority is paused in the first, third and fifth
+REQUESTS_MARGIN = 1.1  # the number of random arrivals in a window varies; of 1,000, by 3 % (one standard deviation)
 TENANTS_STEP = 8  # services of one round draw their arrivals with different seeds
+
+
+def window_s(plan, options):
+    """Length of a window of this case."""
+    rates = [service.rate_per_s for service in plan.high if service.rate_per_s]
+    if not options.requests or not rates:
+        return options.seconds
+    return REQUESTS_MARGIN * options.requests / options.rounds / min(rates)
 
 
 def keep_round(cell, index, latency_ns, seen, served_s, **more):
@@ -71,13 +80,20 @@ class Outcome:
                 del low["rounds_per_s"][rounds:]
 
 
+def warm_up_ways(options):
+    """The ways that learn, and the reference, which gives them their objectives."""
+    return [way for way in options.ways if way.engine or way.kind == REFERENCE]
+
+
 class Runner:
     """The part that both worlds share: rounds, each of which begins with another way of sharing, and the choice of results to
     keep when the time ends."""
 
     def __init__(self, plan, options, limits, span_s):
         self.plan, self.options, self.limits, self.span_s = plan, options, limits, span_s
+        self.seconds = window_s(plan, options)
         self.outcome = Outcome(plan)
+        self.outcome.case["window_s"] = self.seconds
         self.measured = set()  # ways measured in this round
 
     def takes_part(self, way):
@@ -90,8 +106,12 @@ class Runner:
         """Measures one way of sharing in one round."""
         raise NotImplementedError
 
-    def run_round(self, number):
-        ways, self.measured = self.options.ways, set()
+    def forget(self):
+        """Removes what was measured in warm-up rounds."""
+        self.outcome.cut_to(0)
+
+    def run_round(self, number, ways):
+        self.measured = set()
         for i in range(len(ways)):
             way = ways[(i + number) % len(ways)]
             if self.takes_part(way):
@@ -102,13 +122,13 @@ class Runner:
         """No round begins that would not end before the time is over, except the first."""
         longest = 0.0
         for number in range(self.options.warm_up if self.plan.world == "processes" else 0):
-            self.run_round(self.options.rounds + number)
-            self.outcome.cut_to(0)
+            self.run_round(self.options.rounds + number, warm_up_ways(self.options))
+            self.forget()
         for number in range(self.options.rounds):
             begin = time.monotonic()
             if number and self.limits.end and begin + longest > self.limits.end:
                 return
-            self.run_round(number)
+            self.run_round(number, self.options.ways)
             self.outcome.case["rounds"] += 1
             longest = max(longest, time.monotonic() - begin)
             logging.info("%s: round %d of %d has ended after %.1f s", self.plan.case.name, number + 1, self.options.rounds,
@@ -146,9 +166,16 @@ class Runner:
 class VirtualRunner(Runner):
     """Recorded programs in `hb sim`; nothing drifts, and the same numbers come out every time."""
 
+    def mode_of(self, way):
+        """A service with sockets is announced by bytes some 200 us before its first call of the driver, as in `hints=learned`;
+        its latency counts from that call."""
+        announced = any(service.program.has_sockets() for service in self.plan.high)
+        chosen = any(text in way.mode for text in ("hints=", "without=foresight"))
+        return way.mode + (":hints=learned" if announced and way.engine == "temporal" and not chosen else "")
+
     def measure(self, way, number):
         self.limits.check()
-        words = [self.options.hb, "sim", "--json", "--jobs", "1", "--sharing", way.mode, "--seconds", f"{self.options.seconds:g}",
+        words = [self.options.hb, "sim", "--json", "--jobs", "1", "--sharing", self.mode_of(way), "--seconds", f"{self.seconds:g}",
                  "--seed", str(number * TENANTS_STEP + 1)]
         for service in self.plan.high:
             words += ["--high", f"{service.program.trace}@{service.arrivals}"]
@@ -159,7 +186,7 @@ class VirtualRunner(Runner):
             raise Failed(done.stderr.strip() or f"{' '.join(words)} ended with status {done.returncode}")
         found, cell = json.loads(done.stdout), self.outcome.cell(way)
         for i, high in enumerate(found["high"]):
-            keep_round(cell, i, high["latency_ns"], high["requests"], self.options.seconds)
+            keep_round(cell, i, high["latency_ns"], high["requests"], self.seconds)
         for i, low in enumerate(found["low"]):
             cell["low"][i]["rounds_per_s"].append(low["iterations_per_s"])
 
@@ -256,6 +283,7 @@ class ProcessRunner(Runner):
     def __init__(self, plan, options, limits, span_s, company):
         super().__init__(plan, options, limits, span_s)
         self.company = company
+        self.alone_ns = [[] for _ in plan.high]  # what the requests alone took, as an engine measures it
         self.slo_ns = [0] * len(plan.high)
         self.window_end = 0.0
 
@@ -263,6 +291,10 @@ class ProcessRunner(Runner):
         high = [(i, self.company.member(s.name, s.program, i, True, way)) for i, s in enumerate(self.plan.high)]
         return Cast(high, [(i, self.company.member(name, program, i, False, way))
                            for i, (name, program) in enumerate(self.plan.low)])
+
+    def forget(self):
+        super().forget()
+        self.alone_ns = [[] for _ in self.plan.high]
 
     # --- who takes part
 
@@ -310,6 +342,8 @@ class ProcessRunner(Runner):
     def finish_service(self, cell, index, member, served_s, half_s=None):
         member.process.send("finish")
         answer = member.process.hear("results", self.answer_s())
+        if cell["class"] == REFERENCE:
+            self.alone_ns[index] += answer.get("work_ns", answer["latency_ns"])
         if half_s and "due_ns" not in answer:
             raise Failed(f"{member.process.name} does not report when its requests were due, which --halves needs")
         if half_s:
@@ -364,7 +398,7 @@ class ProcessRunner(Runner):
     def run_halves(self, cast, cell, number):
         """Services run without pause, with the same arrivals in every half, and low priority runs in every second half. What
         low priority does to a request is then judged against the halves without it, a second before and after."""
-        half, length, done, busy = self.options.seconds, HALVES * self.options.seconds, {}, {}
+        half, length, done, busy = self.seconds, HALVES * self.seconds, {}, {}
         self.open_window(cast, length)
         begin = time.monotonic()
         self.start_services(cast, number, length, f" {half:.3f}")
@@ -385,7 +419,7 @@ class ProcessRunner(Runner):
         if self.options.halves and cast.high and cast.low:
             self.run_halves(cast, cell, number)
             return
-        length = self.options.seconds
+        length = self.seconds
         settle = min(length / 5, SETTLE_MAX_S) if cast.low else 0.0
         self.open_window(cast, length + settle)
         for _, member in cast.low:
@@ -410,10 +444,9 @@ class ProcessRunner(Runner):
         for one in [Cast([high], []) for high in everyone.high] + [Cast([], [low]) for low in everyone.low]:
             self.run_window(one, cell, number)
         for i, service in enumerate(self.plan.high):
-            values = [ns for one in cell["high"][i]["rounds"] for ns in one["latency_ns"]]
             # A closed loop measures single calls and kernels, which an engine does not take for requests.
-            if values and service.rate_per_s:
-                self.slo_ns[i] = stats.quantile(values, 0.99)
+            if self.alone_ns[i] and service.rate_per_s:
+                self.slo_ns[i] = stats.quantile(self.alone_ns[i], 0.99)
 
     def measure(self, way, number):
         try:
@@ -449,9 +482,11 @@ def cost_s(plan, options):
     """Seconds that the case should take, estimated from runs on an H200."""
     if plan.world == "skipped":
         return 0.0
-    windows = len(plan.high) + len(plan.low) + sum(plan.can(way) and way.kind != REFERENCE for way in options.ways)
+    def windows(ways):
+        return len(plan.high) + len(plan.low) + sum(plan.can(way) and way.kind != REFERENCE for way in ways)
+    seconds, number = window_s(plan, options), options.rounds * windows(options.ways)
     if plan.world == "virtual":
-        return options.rounds * windows * options.seconds * VIRTUAL_SHARE
-    length = options.seconds * (HALVES if options.halves else 1)
-    rounds = options.rounds + options.warm_up
-    return START_S + START_TORCH_S * len(plan.needs_python()) + rounds * windows * (length + WINDOW_MORE_S)
+        return number * seconds * VIRTUAL_SHARE
+    number += options.warm_up * windows(warm_up_ways(options))
+    length = seconds * (HALVES if options.halves else 1)
+    return START_S + START_TORCH_S * len(plan.needs_python()) + number * (length + WINDOW_MORE_S)

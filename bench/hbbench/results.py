@@ -136,7 +136,7 @@ def load(path):
 def summarize(result):
     """Fills all summaries from the raw values."""
     for case in result["cases"]:
-        stats.summarize_case(case, result["window_s"])
+        stats.summarize_case(case, case.get("window_s") or result["window_s"])
     result["overall"] = stats.summarize_all(result["cases"])
     result["rows"] = targets.compare(result)
     return result
@@ -246,8 +246,9 @@ def table_lines(result):
     if "rows" in result and "cases" not in result:
         yield from row_lines(result["rows"])
         return
-    yield (f"{result['suite']} on {result['gpu']}, driver {result['driver']}: {result['rounds']} rounds of "
-           f"{result['window_s']:g} s, 95 % intervals in brackets")
+    length = f" of {result['window_s']:g} s" if result["window_s"] else ""
+    yield (f"{result['suite']} on {result['gpu']}, driver {result['driver']}: {result['rounds']} rounds{length}, "
+           f"95 % intervals in brackets")
     for case in result["cases"]:
         yield from case_lines(case, result["rounds"])
     if result["overall"]["cases"] > 1:

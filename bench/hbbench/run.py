@@ -61,7 +61,7 @@ def new_result(options):
             + f", {os.cpu_count()} processors",
             "driver": "simulated" if options.simulated else driver_version(),
             "gpu": "h200, simulated" if options.simulated else "unknown", "simulated": options.simulated,
-            "rounds": options.rounds, "window_s": options.seconds, "cases": []}
+            "rounds": options.rounds, "window_s": None if options.requests else options.seconds, "cases": []}
 
 
 class Suite:

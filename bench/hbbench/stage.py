@@ -222,7 +222,8 @@ class Stage:
 
     def environment(self, **more):
         """The environment of every process of the stage. HB_LOG=info is meant for the harness, because logging slows programs."""
-        common = dict(os.environ, PYTHONUNBUFFERED="1", HB_LOG="warning", HB_BENCH_LOCK=os.path.join(self.folder, "lock"))
+        common = dict(os.environ, PYTHONUNBUFFERED="1", HB_LOG="warning", HB_BENCH_LOCK=os.path.join(self.folder, "lock"),
+                      HB_BENCH_LOAD=os.path.join(BENCH, "request_load.py"))
         if self.simulated:
             common["HB_SIM_GPU"] = os.path.join(self.folder, "gpu")
         return common | more

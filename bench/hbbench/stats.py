@@ -60,6 +60,16 @@ def attainment(rounds_ns, slo_ns):
     return bootstrap(share, len(rounds_ns)) if slo_ns else UNKNOWN
 
 
+def mean_us(rounds_ns):
+    """Mean latency in microseconds."""
+    sums = [sum(one) for one in rounds_ns]
+
+    def of(chosen):
+        total = sum(len(rounds_ns[i]) for i in chosen)
+        return sum(sums[i] for i in chosen) / total / 1e3 if total else None
+    return bootstrap(of, len(rounds_ns))
+
+
 def relative_speed(shared, alone):
     """Mean over programs of speed / speed alone; each argument has one list of speeds (one a round) for each program."""
     def share(chosen):
@@ -127,6 +137,7 @@ def summarize_service(rounds, slo_ns, window_s):
     seen = sum(one["seen"] for one in rounds)
     served_s = sum(one.get("served_s") or window_s for one in rounds)
     return {"seen": seen, "rate_per_s": seen / served_s if served_s else None,
+            "mean_us": mean_us([one["latency_ns"] for one in rounds]),
             "p50_us": quantile_us(everything, 0.5), "p99_us": quantile_us(everything, 0.99),
             "max_us": everything[-1] / 1e3 if everything else None,
             "attainment": attainment([one["latency_ns"] for one in rounds], slo_ns)}

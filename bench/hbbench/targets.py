@@ -3,7 +3,7 @@
 import dataclasses
 import fnmatch
 
-METRICS = {"p50_us": "us", "p99_us": "us", "attainment": "%", "low": "% of alone", "low_per_s": "1/s",
+METRICS = {"mean_us": "us", "p50_us": "us", "p99_us": "us", "attainment": "%", "low": "% of alone", "low_per_s": "1/s",
            "low_ratio": "times the first"}
 
 
@@ -35,6 +35,9 @@ class Target:
 TARGETS = [
     *(Target("calls", "*", way, metric, "<=", plus, "exclusive") for way in ("temporal", "spatial")
       for metric, plus in (("p50_us", 0.06), ("p99_us", 0.15))),
+    *(Target("pairs", "*", way, metric, relation, plus, baseline, factor) for way in ("temporal", "spatial")
+      for metric, relation, plus, baseline, factor in (
+          ("attainment", ">=", -1, "exclusive", 1), ("low", ">=", 0, "reef", 2), ("mean_us", "<=", 0, "exclusive", 1.05))),
     Target("engines", "graph-60-*", "temporal", "p50_us", "<=", 230, "exclusive"),
     Target("engines", "graph-60-*", "temporal", "p99_us", "<=", 0, "exclusive", 1.6),
     Target("engines", "graph-60-*", "temporal", "low", ">=", 93),

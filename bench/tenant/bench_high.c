@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The services of `cuda-tenant bench`; see the table at the end and docs/bench.md. */
 #include "bench_mode.h"
+#include "bench_sockets.h"
 
 #include "hummingbird/client.h"
 
@@ -200,18 +201,85 @@ static void prepare_infer(char **arguments)
 static void serve_infer(int64_t end_ns, const struct bench_arrivals *arrivals)
 {
 	for (int64_t due = bench_first_due(arrivals); due < end_ns; due = bench_next_due(arrivals, due)) {
+		struct bench_request request = {.due_ns = due};
 		bench_wait_until(due);
+		request.begun_ns = bench_now_ns();
 		CU(cuGraphLaunch(graph, bench_stream));
-		int64_t launched_ns = bench_now_ns();
+		request.launched_ns = bench_now_ns();
 		CU(cuStreamSynchronize(bench_stream));
-		bench_add_request(due, launched_ns, bench_now_ns());
+		request.ended_ns = request.answered_ns = bench_now_ns();
+		bench_add_request(&request);
 	}
+}
+
+/* --- served: the same requests, which come over sockets, are prepared, and are copied to the GPU and back ---- */
+
+enum { ANSWER_BYTES = 2000, WINDOW_REQUESTS_MAX = 20000 };
+static int64_t prepare_ns;
+static void *answer;
+static struct bench_clocks first_clocks; /* the longer ago, the better is the ratio known with which the two clocks run */
+
+static void prepare_served(char **arguments)
+{
+	prepare_infer(arguments);
+	prepare_ns = (int64_t)(atof(arguments[3]) * 1e3);
+	allocate_copies((size_t)atoi(arguments[2]) * 1000);
+	CU(cuMemHostAlloc(&answer, ANSWER_BYTES, 0));
+	memset(answer, 0, ANSWER_BYTES);
+	if (copy_bytes < ANSWER_BYTES)
+		bench_fail("served: requests of %s KB are smaller than the answer", arguments[2]);
+	first_clocks = bench_read_clocks();
+	bench_sockets_open();
+}
+
+/* Tells the clients when the requests are due. Returns these times, on the clock of the latencies. */
+static int64_t *order_requests(int64_t end_ns, const struct bench_arrivals *arrivals, size_t *n)
+{
+	int64_t *due_ns = bench_calloc(WINDOW_REQUESTS_MAX, sizeof *due_ns);
+	int64_t *host_ns = bench_calloc(WINDOW_REQUESTS_MAX, sizeof *host_ns);
+	struct bench_clocks clocks = bench_read_clocks();
+	double scale = (double)(clocks.host_ns - first_clocks.host_ns) / (double)(clocks.now_ns - first_clocks.now_ns);
+	*n = 0;
+	for (int64_t due = bench_first_due(arrivals); due < end_ns; due = bench_next_due(arrivals, due)) {
+		if (*n == WINDOW_REQUESTS_MAX)
+			bench_fail("served: more than %d requests in a window", WINDOW_REQUESTS_MAX);
+		host_ns[*n] = clocks.host_ns + (int64_t)((double)(due - clocks.now_ns) * scale);
+		due_ns[(*n)++] = due;
+	}
+	bench_sockets_order(copy_bytes / 2, host_ns, *n);
+	free(host_ns);
+	return due_ns;
+}
+
+static void serve_requests(int64_t end_ns, const struct bench_arrivals *arrivals)
+{
+	size_t n;
+	if (arrivals->rate_per_s <= 0)
+		bench_fail("served: requests need a rate");
+	int64_t *due_ns = order_requests(end_ns, arrivals, &n);
+	for (size_t i = 0; i < n; i++) {
+		struct bench_request request = {.due_ns = due_ns[i]};
+		int connection = bench_sockets_receive(i, host_memory, copy_bytes);
+		bench_wait_until(bench_now_ns() + prepare_ns);
+		request.begun_ns = bench_now_ns();
+		CU(cuMemcpyHtoDAsync(device_memory, host_memory, copy_bytes, bench_stream));
+		CU(cuGraphLaunch(graph, bench_stream));
+		CU(cuMemcpyDtoHAsync(answer, device_memory, ANSWER_BYTES, bench_stream));
+		request.launched_ns = bench_now_ns();
+		CU(cuStreamSynchronize(bench_stream));
+		request.ended_ns = bench_now_ns();
+		bench_sockets_answer(connection, answer, ANSWER_BYTES);
+		request.answered_ns = bench_now_ns();
+		bench_add_request(&request);
+	}
+	free(due_ns);
 }
 
 static const struct bench_high kinds[] = {
 	{"preempt", "KERNEL_US", 1, prepare_kernel, serve_preempt, true},
 	{"launch", "own|null|thread|graph|copy", 1, prepare_launch, serve_launch, false},
 	{"infer", "KERNELS KERNEL_US", 2, prepare_infer, serve_infer, false},
+	{"served", "KERNELS KERNEL_US INPUT_KB PREPARE_US", 4, prepare_served, serve_requests, false},
 	{"kernel", "KERNEL_US BLOCKS PAUSE_US", 3, prepare_spaced_kernel, serve_pieces, false},
 	{"hinted", "KERNEL_US BLOCKS PAUSE_US LEAD_US", 4, prepare_hinted, serve_pieces, false},
 	{"every_sm", "PAUSE_US", 1, prepare_every_sm, serve_pieces, false},

@@ -71,7 +71,7 @@ static void say_event(const char *event)
 
 static struct hb_rng rng;
 static unsigned long long seed;
-static int64_t *latencies, *measured_at, *waits;
+static int64_t *latencies, *measured_at, *waits, *works;
 static int64_t begun_ns, again_ns; /* of the window, and when its arrivals begin again */
 static size_t n_latencies, n_seen;
 static bool open_loop; /* the window had requests with due times */
@@ -118,15 +118,17 @@ void bench_add_latency(int64_t at_ns, int64_t latency_ns)
 		return;
 	measured_at[at] = at_ns;
 	latencies[at] = latency_ns;
-	waits[at] = 0;
+	waits[at] = works[at] = 0;
 }
 
-void bench_add_request(int64_t due_ns, int64_t launched_ns, int64_t done_ns)
+void bench_add_request(const struct bench_request *request)
 {
 	open_loop = true;
-	bench_add_latency(due_ns, done_ns - due_ns);
-	if (n_seen <= LATENCIES_MAX)
-		waits[n_latencies - 1] = done_ns - launched_ns;
+	bench_add_latency(request->due_ns, request->answered_ns - request->due_ns);
+	if (n_seen > LATENCIES_MAX)
+		return;
+	waits[n_latencies - 1] = request->ended_ns - request->launched_ns;
+	works[n_latencies - 1] = request->ended_ns - request->begun_ns;
 }
 
 /* The clocks drift apart by some parts in a million, so the difference is interpolated between two comparisons. */
@@ -169,6 +171,7 @@ static void print_results(const struct bench_high *kind, const struct comparison
 			measured_at[i] -= begun_ns;
 		print_values("due_ns", measured_at, n_latencies);
 		print_values("wait_ns", waits, n_latencies);
+		print_values("work_ns", works, n_latencies);
 	}
 	puts("}");
 	fflush(stdout);
@@ -196,6 +199,7 @@ static int run_high(const struct bench_high *kind)
 	latencies = bench_calloc(LATENCIES_MAX, sizeof *latencies);
 	measured_at = bench_calloc(LATENCIES_MAX, sizeof *measured_at);
 	waits = bench_calloc(LATENCIES_MAX, sizeof *waits);
+	works = bench_calloc(LATENCIES_MAX, sizeof *works);
 	for (;;) {
 		const char *line = next_line(true);
 		if (strcmp(line, "quit") == 0)

@@ -47,6 +47,11 @@ int64_t bench_now_ns(void);
 void bench_wait_until(int64_t at_ns);
 /* The host's clock, with which the harness cuts out windows. */
 int64_t bench_host_ns(void);
+/* Both at the same moment. */
+struct bench_clocks {
+	int64_t host_ns, now_ns;
+};
+struct bench_clocks bench_read_clocks(void);
 /*
  * Compares the GPU's clock with bench_now_ns(): 0 for a simulated GPU. The true
  * difference is within half of *round_trip_ns of what is returned.
@@ -77,8 +82,15 @@ struct bench_high {
 const struct bench_high *bench_find_high(const char *name);
 /* `at_ns`: when the latency was measured. */
 void bench_add_latency(int64_t at_ns, int64_t latency_ns);
-/* A request of an open loop: when it was due, when its last launch had returned, when it was done. */
-void bench_add_request(int64_t due_ns, int64_t launched_ns, int64_t done_ns);
+/* A request of an open loop, on the clock of bench_now_ns(). */
+struct bench_request {
+	int64_t due_ns;
+	int64_t begun_ns;    /* its first call of the driver began */
+	int64_t launched_ns; /* its last launch had returned */
+	int64_t ended_ns;    /* its work on the GPU had ended */
+	int64_t answered_ns; /* its latency counts until then */
+};
+void bench_add_request(const struct bench_request *request);
 /* 0 to 1; the same sequence in every window with the same seed. */
 double bench_random(void);
 

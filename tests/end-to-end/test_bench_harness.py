@@ -82,9 +82,9 @@ class TimeLimits(unittest.TestCase):
 class Asked:
     """Options of a run, as far as a runner reads them."""
 
-    def __init__(self, rounds, seconds, ways, warm_up=0):
+    def __init__(self, rounds, seconds, ways, warm_up=0, requests=0):
         self.rounds, self.seconds, self.ways, self.halves = rounds, seconds, ways, False
-        self.warm_up = warm_up
+        self.warm_up, self.requests = warm_up, requests
 
 
 class Stops(measure.Runner):
@@ -124,9 +124,26 @@ class WhatIsKept(unittest.TestCase):
             self.run_for(0)
 
     def test_warm_up_rounds_are_measured_and_thrown_away(self):
-        case = self.run_for(7, warm_up=1)
-        self.assertEqual(case["rounds"], 1)
+        """timeslice does not learn, so it has no part in them: 2 measurements, and 3 of a round."""
+        case = self.run_for(5, warm_up=1)
+        self.assertEqual((case["rounds"], case["dropped"]), (1, []))
         self.assertEqual([len(cell["high"][0]["rounds"]) for cell in case["sharing"]], [1, 1, 1])
+
+    def test_a_window_is_as_long_as_its_requests_need(self):
+        plan = Plan(Case("s", "c", "vgg19@20/s,bert@100/s", ""), False)
+        self.assertEqual(measure.window_s(plan, Asked(4, 9, [])), 9)
+        # 100 requests at 20/s in 4 rounds: 1.25 s each, and a tenth more, because arrivals are random.
+        self.assertAlmostEqual(measure.window_s(plan, Asked(4, 9, [], requests=100)), 1.375)
+        self.assertEqual(measure.window_s(Plan(Case("s", "c", "launch@closed", ""), False), Asked(4, 9, [], requests=100)), 9)
+
+    def test_bytes_announce_requests_in_virtual_time_too(self):
+        def modes(service, *names):
+            runner = measure.VirtualRunner(Plan(Case("s", "c", service, "resnet50_train_b128"), True), Asked(1, 1, []), Limits(), 1)
+            return [runner.mode_of(tables.find_way(name)) for name in names]
+        names = ("timeslice", "spatial", "temporal", "temporal:without=foresight")
+        self.assertEqual(modes("resnet50_b1_sockets@60/s", *names),
+                         ["timeslice", "spatial", "temporal:hints=learned", "temporal:without=foresight"])
+        self.assertEqual(modes("resnet50_b1_graph@60/s", "temporal"), ["temporal"])
 
     def test_a_complete_case_is_not_called_unfinished(self):
         self.assertIsNone(self.run_for(100)["unfinished"])

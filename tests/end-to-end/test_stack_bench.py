@@ -194,6 +194,21 @@ def test_engines_get_the_objective(place):
     bench.communicate(timeout=LIMIT_RUN)
 
 
+def test_services_with_sockets_are_foreseen(place):
+    """Bytes on their sockets are enough for the GPU to be taken over before their first call of the driver."""
+    bench = place.start("run", "pairs", "--gpu", "sim", "--case", "resnet50-beside-stencil", "--rounds", "50",
+                        "--seconds", "0.5", "--sharing", "temporal")
+
+    def held():
+        assert bench.poll() is None, bench.communicate()
+        found = status(place, "temporal")
+        counters = [tenant["counters"] for tenant in (found or {"tenants": []})["tenants"] if tenant["priority"] == "high"]
+        return any(one["signs"] >= 10 and one["requests_with_takeover"] >= 10 for one in counters)
+    wait_until("requests find the GPU taken over", held, LIMIT_RUN)
+    bench.send_signal(signal.SIGINT)
+    bench.communicate(timeout=LIMIT_RUN)
+
+
 # Runs a command with mounts of its own: /dev has the file that marks a real GPU and the devices that every program needs.
 WITH_GPU_FILE = """touch "$0/nvidiactl" "$0/null" "$0/urandom" && mount --bind /dev/null "$0/null" &&
 mount --bind /dev/urandom "$0/urandom" && mount --bind "$0" /dev && exec "$@\""""
@@ -419,7 +434,7 @@ def test_low_priority_comes_and_goes_in_a_window(place):
 
 QUICK = [test_a_small_run_measures_services_and_low_priority, test_low_priority_comes_and_goes_in_a_window]
 MEASURES = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
-            test_a_program_that_fails_is_named_and_the_others_continue, test_engines_get_the_objective, test_a_case_whose_programs_lack_a_module_is_skipped,
+            test_a_program_that_fails_is_named_and_the_others_continue, test_engines_get_the_objective, test_services_with_sockets_are_foreseen, test_a_case_whose_programs_lack_a_module_is_skipped,
             test_everything_in_one_command, test_xsched_is_used_as_it_says]
 ENDS = [test_ctrl_c_leaves_nothing, test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
         test_a_case_that_cannot_continue_ends, test_stopped_programs_end_their_case,

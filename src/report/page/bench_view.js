@@ -7,7 +7,7 @@
   const POINTS = 400; /* of one line of a distribution */
 
   const makeFacts = data => hb.element("dl", { class: "facts" }, ...[["GPU", data.gpu], ["driver", data.driver],
-    ["commit", data.commit], ["machine", data.machine], ["time", data.time], ["rounds", `${data.rounds} of ${data.window_s} s`]]
+    ["commit", data.commit], ["machine", data.machine], ["time", data.time], ["rounds", data.rounds + (data.window_s ? ` of ${data.window_s} s` : "")]]
     .map(([name, value]) => hb.element("div", {}, hb.element("dt", {}, name), hb.element("dd", {}, String(value)))));
 
   const first = text => ({ text, class: "first" });

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The service's end of the sockets over which its requests come. The clients are a
+ * process of their own, bench/request_load.py, whose path the harness gives in
+ * HB_BENCH_LOAD. Every error ends the program with a message. One thread.
+ */
+#ifndef HB_BENCH_TENANT_BENCH_SOCKETS_H
+#define HB_BENCH_TENANT_BENCH_SOCKETS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Starts the clients and waits until all of them are connected; once a process. */
+void bench_sockets_open(void);
+/* Requests with `halves` numbers of 2 bytes each; due_ns: when, CLOCK_MONOTONIC. */
+void bench_sockets_order(size_t halves, const int64_t *due_ns, size_t n);
+/* Waits for the request of this number and receives its `bytes`; returns its connection. */
+int bench_sockets_receive(size_t number, void *request, size_t bytes);
+void bench_sockets_answer(int connection, const void *answer, size_t bytes);
+
+#endif

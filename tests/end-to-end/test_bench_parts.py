@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the benchmark harness, without a GPU: results that were measured in several calls, and requests over sockets.
+
+usage: test_bench_parts.py SOURCE_FOLDER
+"""
+import os
+import random
+import struct
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(sys.argv.pop(1), "bench"))
+import request_load  # noqa: E402  pylint: disable=wrong-import-position
+import socket_service  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench import merge, results  # noqa: E402  pylint: disable=wrong-import-position
+
+HEAD = {"kind": "bench", "version": 2, "suite": "pairs", "time": "t", "machine": "m", "driver": "1", "gpu": "a GPU",
+        "simulated": False}
+
+
+def cell_of(name, kind, latencies_us, speeds):
+    """One round for each latency; all 100 requests of a round take that long."""
+    return {"name": name, "class": kind, "clock_error_ns": 0, "low": [{"rounds_per_s": speeds}],
+            "high": [{"rounds": [{"seen": 100, "served_s": 1.0, "latency_ns": [1000 * us] * 100} for us in latencies_us]}]}
+
+
+def case_of(name, *cells, rounds=2, low="stencil", dropped=(), unfinished=None):
+    return {"name": name, "world": "processes", "skipped": None, "failed": None, "unfinished": unfinished, "rounds": rounds,
+            "high": [{"program": "resnet50_b1_sockets", "arrivals": "120/s"}], "low": [low], "dropped": list(dropped),
+            "sharing": list(cells)}
+
+
+def both(exclusive_us, temporal_us, speed=50.0):
+    return [cell_of("exclusive", "reference", exclusive_us, [100.0] * len(exclusive_us)),
+            cell_of("temporal", "engine", temporal_us, [speed] * len(temporal_us))]
+
+
+class Merging(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.paths = []
+
+    def write(self, *cases, **head):
+        """Adds a file of these cases."""
+        number = len(self.paths) + 1
+        result = results.summarize(dict(HEAD, command=f"run {number}", commit="c", rounds=2, window_s=1.0, cases=list(cases)) | head)
+        self.paths.append(os.path.join(self.folder, f"{number}.json.gz"))
+        results.write_file(self.paths[-1], results.to_text(result))
+
+    def merged(self):
+        """The result, as it is read again from its file."""
+        path = os.path.join(self.folder, "all.json")
+        results.write_file(path, results.to_text(merge.merge_files(self.paths)))
+        return results.load(path)
+
+    def test_rounds_of_a_case_are_put_together_and_summarized_anew(self):
+        self.write(case_of("a", *both([10, 20], [30, 40])))
+        self.write(case_of("a", *both([60, 90], [10, 80], 70.0)), commit="d")
+        result = self.merged()
+        self.assertEqual((result["rounds"], result["command"], result["commit"]), (4, "run 1; run 2", "c; d"))
+        case = result["cases"][0]
+        alone, temporal = case["sharing"]
+        self.assertEqual((case["rounds"], case["high"][0]["slo_us"], alone["high"][0]["summary"]["seen"]), (4, 90, 400))
+        self.assertEqual(temporal["low"][0]["rounds_per_s"], [50, 50, 70, 70])
+        self.assertEqual((temporal["high"][0]["summary"]["mean_us"][0], temporal["low_of_alone"][0]), (40, 0.6))
+        self.assertEqual(temporal["attainment"], 1)
+
+    def test_only_complete_rounds_count(self):
+        self.write(case_of("a", *both([10, 20], [30, 40]), rounds=1))
+        self.write(case_of("a", *both([60], [10]), rounds=1), rounds=1)
+        cells = self.merged()["cases"][0]["sharing"]
+        self.assertEqual([one["latency_ns"][0] for one in cells[0]["high"][0]["rounds"]], [10000, 60000])
+
+    def test_cases_are_put_together(self):
+        self.write(case_of("a", *both([10, 20], [30, 40])))
+        self.write(case_of("b", *both([1, 2], [3, 4])), window_s=2.5)
+        result = self.merged()
+        self.assertEqual([(case["name"], case["window_s"]) for case in result["cases"]], [("a", 1), ("b", 2.5)])
+        self.assertIsNone(result["window_s"])
+        self.assertEqual(result["overall"]["cases"], 2)
+
+    def test_a_case_that_failed_in_one_file_is_taken_from_the_other(self):
+        failed = dict(case_of("a"), failed="no memory")
+        self.write(failed)
+        self.write(case_of("a", *both([10, 20], [30, 40])))
+        self.write(failed)
+        case = self.merged()["cases"][0]
+        self.assertEqual((case["failed"], case["rounds"]), (None, 2))
+
+    def test_a_way_of_sharing_that_lacks_rounds_is_left_out_and_named(self):
+        self.write(case_of("a", *both([10, 20], [30, 40]), dropped=[{"name": "reef", "why": "no memory"}]))
+        self.write(case_of("a", both([60, 90], [])[0], cell_of("reef", "temporal", [1, 2], [1.0, 2.0])))
+        case = self.merged()["cases"][0]
+        self.assertEqual([cell["name"] for cell in case["sharing"]], ["exclusive"])
+        why = {one["name"]: one["why"] for one in case["dropped"]}
+        self.assertEqual((sorted(why), why["reef"]), (["reef", "temporal"], "no memory"))
+        self.assertIn("not measured in all parts", why["temporal"])
+
+    def test_results_that_cannot_be_compared_are_refused_and_named(self):
+        self.write(case_of("a", *both([10, 20], [30, 40])))
+        for head, low, text in (({"suite": "disb"}, "stencil", "suite: disb, but pairs in "), ({"gpu": "another"}, "stencil", "gpu: another"),
+                                ({}, "transcode", "the case a has other programs")):
+            self.write(case_of("a", *both([10, 20], [30, 40]), low=low), **head)
+            with self.assertRaisesRegex(results.BadFile, f"{self.paths[-1]}: {text}"):
+                merge.merge_files(self.paths)
+            self.paths.pop()
+        rows = os.path.join(self.folder, "rows.json")
+        results.write_file(rows, '[{"what": "a", "measured": 1, "met": true}]')
+        with self.assertRaisesRegex(results.BadFile, f"{rows}: a table of rows"):
+            merge.merge_files([self.paths[0], rows])
+
+    def test_the_targets_of_pairs_are_in_the_table(self):
+        """Half of the requests take longer than the slowest one alone, but the mean is the same; low priority runs at half its speed."""
+        reef = cell_of("reef", "temporal", [30, 30], [20.0, 20.0])
+        self.write(case_of("resnet50-beside-stencil", *both([30, 30], [25, 35]), reef))
+        lines = "\n".join(results.table_lines(self.merged()))
+        for text in ("temporal, attainment: 50 % (baseline 100), target >= exclusive - 1 %: MISSED",
+                     "temporal, low: 50 % of alone (baseline 20), target >= 2 x reef: met",
+                     "temporal, mean_us: 30 us (baseline 30), target <= 1.05 x exclusive: met"):
+            self.assertIn("resnet50-beside-stencil: " + text, lines)
+
+
+class Requests(unittest.TestCase):
+    def setUp(self):
+        self.sockets = socket_service.Sockets()
+        self.addCleanup(self.end)
+
+    def end(self):
+        self.sockets.clients.stdin.close()
+        self.assertEqual(self.sockets.clients.wait(60), 0)
+        for connection in self.sockets.connections:
+            connection.close()
+
+    def serve(self, kind, numbers, due_ns):
+        """(body, when it had come) of each request."""
+        room = bytearray(numbers * struct.calcsize(kind))
+        self.sockets.order(kind, numbers, due_ns)
+        for number in range(len(due_ns)):
+            connection = self.sockets.next_request(number, memoryview(room))
+            yield bytes(room), time.monotonic_ns()
+            connection.sendall(b"answer")
+
+    def test_requests_come_when_they_are_due_and_not_before(self):
+        begun = time.monotonic_ns() + 50000000
+        draw = random.Random(3)
+        due = sorted(begun + draw.randrange(200000000) for _ in range(40))
+        for at, (body, came) in zip(due, self.serve("e", 1000, due)):
+            self.assertGreaterEqual(came, at)
+            values = struct.unpack("<1000e", body)
+            self.assertTrue(all(abs(value) < 10 for value in values) and len(set(values)) > 100)
+
+    def test_a_service_that_is_late_gets_all_requests_in_order(self):
+        """All are due at once, more than fit into the buffers of the connections."""
+        bodies = [body for body, _ in self.serve("e", 150528, [time.monotonic_ns()] * 100)]
+        self.assertEqual(len(bodies), 100)
+        self.assertEqual(len(set(bodies)), 1)
+
+    def test_windows_may_have_different_requests(self):
+        for kind, numbers in (("q", 8), ("e", 4), ("q", 8)):
+            bodies = [body for body, _ in self.serve(kind, numbers, [time.monotonic_ns()] * 3)]
+            self.assertEqual([len(body) for body in bodies], [numbers * struct.calcsize(kind)] * 3)
+            if kind == "q":
+                self.assertTrue(all(0 <= token < request_load.TOKENS for token in struct.unpack(f"<{numbers}q", bodies[0])))
+
+    def test_a_window_without_requests_ends(self):
+        self.assertEqual(list(self.serve("e", 4, [])), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
