@@ -217,7 +217,8 @@ static void serve_infer(int64_t end_ns, const struct bench_arrivals *arrivals)
 enum { ANSWER_BYTES = 2000, WINDOW_REQUESTS_MAX = 20000 };
 static int64_t prepare_ns;
 static void *answer;
-static struct bench_clocks first_clocks; /* the longer ago, the better is the ratio known with which the two clocks run */
+static struct bench_clocks
+	first_clocks; /* the longer ago, the better is the ratio known with which the two clocks run */
 
 static void prepare_served(char **arguments)
 {
