@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clients of a service that `hb bench` measures: sends requests to its socket at given times, and reads the answers.
 
-  request_load.py PORT CONNECTIONS
+  request_load.py PORT CONNECTIONS FORMAT COUNT
 
-The service starts this program, which is a process of its own and runs outside of Hummingbird. Each line on standard input is
-one window: FORMAT COUNT DUE... A request is its length in bytes (8 bytes, little-endian) and COUNT numbers: FORMAT e, random
-halves (an image); q, random token numbers of 8 bytes. DUE are the times of the requests, CLOCK_MONOTONIC in ns. Request i of
-a window goes out on connection i modulo CONNECTIONS. Answers are read and thrown away. The end of input ends the program.
+The service starts this program, which is a process of its own and runs outside of Hummingbird. A request is its length in
+bytes (8 bytes, little-endian) and COUNT numbers: FORMAT e, random halves (an image); q, random token numbers of 8 bytes. Each
+line on standard input is one window: the times at which its requests are due, CLOCK_MONOTONIC in ns. Request i of a window
+goes out on connection i modulo CONNECTIONS. Answers are read and thrown away. The end of input ends the program.
 """
 import random
 import select
@@ -24,9 +24,9 @@ KINDS = {"e": lambda draw: draw.gauss(0, 1), "q": lambda draw: draw.randrange(TO
 
 
 def make_request(kind, count):
-    """The bytes of one request; the same in every window."""
+    """The bytes of one request, the same every time."""
     if kind not in KINDS:
-        raise ValueError(f"request_load.py: the format '{kind}' is none of {', '.join(KINDS)}")
+        sys.exit(f"request_load.py: the format '{kind}' is none of {', '.join(KINDS)}")
     draw = random.Random(1)
     body = struct.pack(f"<{count}{kind}", *(KINDS[kind](draw) for _ in range(count)))
     return HEADER.pack(len(body)) + body
@@ -50,17 +50,14 @@ def send_window(connections, request, due_ns):
 
 
 def main():
-    port, count = map(int, sys.argv[1:])
-    connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+    port, count, kind, numbers = sys.argv[1:]
+    request = make_request(kind, int(numbers))  # takes a while, so the service waits for it
+    connections = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(int(count))]
     for connection in connections:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-    requests = {}
     for line in sys.stdin:
-        kind, numbers, *due = line.split()
-        if (kind, numbers) not in requests:
-            requests[kind, numbers] = make_request(kind, int(numbers))
-        send_window(connections, requests[kind, numbers], list(map(int, due)))
+        send_window(connections, request, list(map(int, line.split())))
 
 
 if __name__ == "__main__":

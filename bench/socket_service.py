@@ -29,13 +29,14 @@ def receive(connection, room):
 
 
 class Sockets:
-    """The service's end of all connections, and the clients, which are a process of their own."""
+    """The service's end of all connections, and the clients, which are a process of their own. Each request has `count`
+    numbers of a kind that request_load.py knows."""
 
-    def __init__(self):
+    def __init__(self, kind, count):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             # The clients are no part of what is measured: no library may be put in front of theirs.
             environment = {key: value for key, value in os.environ.items() if key not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
-            self.clients = subprocess.Popen([sys.executable, LOAD, str(listener.getsockname()[1]), str(CONNECTIONS)],
+            self.clients = subprocess.Popen([sys.executable, LOAD, str(listener.getsockname()[1]), str(CONNECTIONS), kind, str(count)],
                                             env=environment, stdin=subprocess.PIPE, text=True)
             self.connections = [listener.accept()[0] for _ in range(CONNECTIONS)]
         self.poll = select.poll()
@@ -44,9 +45,9 @@ class Sockets:
             self.poll.register(connection, select.POLLIN)
         self.header = memoryview(bytearray(HEADER_BYTES))
 
-    def order(self, kind, count, due_ns):
+    def order(self, due_ns):
         """Tells the clients when to send the requests of a window."""
-        self.clients.stdin.write(f"{kind} {count} {' '.join(map(str, due_ns))}\n")
+        self.clients.stdin.write(" ".join(map(str, due_ns)) + "\n")
         self.clients.stdin.flush()
 
     def next_request(self, number, room):
@@ -90,12 +91,13 @@ class SocketService:
     """Serves windows of requests."""
 
     def __init__(self, torch, step, stream):
-        self.stages, self.sockets = Stages(torch, step, stream), Sockets()
+        self.stages = Stages(torch, step, stream)
+        self.sockets = Sockets(self.stages.kind, self.stages.count)
 
     def serve(self, due_ns):
         """Yields for each request when it was done (its answer had been sent), how long its work took from the first call of
         the driver on, and from the last one on; ns."""
-        self.sockets.order(self.stages.kind, self.stages.count, due_ns)
+        self.sockets.order(due_ns)
         for number in range(len(due_ns)):
             connection = self.sockets.next_request(number, self.stages.room)
             ready = time.monotonic_ns() + PREPARE_NS

@@ -230,7 +230,7 @@ static void prepare_served(char **arguments)
 	if (copy_bytes < ANSWER_BYTES)
 		bench_fail("served: requests of %s KB are smaller than the answer", arguments[2]);
 	first_clocks = bench_read_clocks();
-	bench_sockets_open();
+	bench_sockets_open(copy_bytes / 2);
 }
 
 /* Tells the clients when the requests are due. Returns these times, on the clock of the latencies. */
@@ -247,7 +247,7 @@ static int64_t *order_requests(int64_t end_ns, const struct bench_arrivals *arri
 		host_ns[*n] = clocks.host_ns + (int64_t)((double)(due - clocks.now_ns) * scale);
 		due_ns[(*n)++] = due;
 	}
-	bench_sockets_order(copy_bytes / 2, host_ns, *n);
+	bench_sockets_order(host_ns, *n);
 	free(host_ns);
 	return due_ns;
 }

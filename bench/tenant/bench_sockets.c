@@ -48,11 +48,17 @@ static char **clean_environment(void)
 	return clean;
 }
 
-static void start_clients(uint16_t port)
+static void start_clients(uint16_t port, size_t halves)
 {
-	char port_text[8], count_text[8];
+	char port_text[8], count_text[8], halves_text[24];
 	const char *path = getenv("HB_BENCH_LOAD");
-	char *words[] = {(char *)(uintptr_t) "python3", (char *)(uintptr_t)path, port_text, count_text, NULL};
+	char *words[] = {(char *)(uintptr_t) "python3",
+			 (char *)(uintptr_t)path,
+			 port_text,
+			 count_text,
+			 (char *)(uintptr_t) "e",
+			 halves_text,
+			 NULL};
 	posix_spawn_file_actions_t actions;
 	int ends[2];
 	pid_t pid;
@@ -60,6 +66,7 @@ static void start_clients(uint16_t port)
 		bench_fail("HB_BENCH_LOAD is not set; it must name bench/request_load.py");
 	snprintf(port_text, sizeof port_text, "%u", port);
 	snprintf(count_text, sizeof count_text, "%d", CONNECTIONS);
+	snprintf(halves_text, sizeof halves_text, "%zu", halves);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		bench_fail("a pipe: %s", strerror(errno));
 	posix_spawn_file_actions_init(&actions);
@@ -76,13 +83,13 @@ static void start_clients(uint16_t port)
 		bench_fail("a pipe: %s", strerror(errno));
 }
 
-void bench_sockets_open(void)
+void bench_sockets_open(size_t halves)
 {
 	enum { CONNECT_MS = 60000 };
 	uint16_t port;
 	int listener = listen_anywhere(&port), yes = 1;
 	struct pollfd waiting = {.fd = listener, .events = POLLIN};
-	start_clients(port);
+	start_clients(port, halves);
 	for (int i = 0; i < CONNECTIONS; i++) {
 		int fd = poll(&waiting, 1, CONNECT_MS) > 0 ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : -1;
 		if (fd < 0)
@@ -93,11 +100,10 @@ void bench_sockets_open(void)
 	close(listener);
 }
 
-void bench_sockets_order(size_t halves, const int64_t *due_ns, size_t n)
+void bench_sockets_order(const int64_t *due_ns, size_t n)
 {
-	fprintf(orders, "e %zu", halves);
 	for (size_t i = 0; i < n; i++)
-		fprintf(orders, " %lld", (long long)due_ns[i]);
+		fprintf(orders, "%lld ", (long long)due_ns[i]);
 	if (fputc('\n', orders) == EOF || fflush(orders) == EOF)
 		bench_fail("the clients have ended: %s", strerror(errno));
 }

@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Starts the clients and waits until all of them are connected; once a process. */
-void bench_sockets_open(void);
-/* Requests with `halves` numbers of 2 bytes each; due_ns: when, CLOCK_MONOTONIC. */
-void bench_sockets_order(size_t halves, const int64_t *due_ns, size_t n);
-/* Waits for the request of this number and receives its `bytes`; returns its connection. */
+/* Starts the clients and waits until they are connected; once a process. Each request has `halves` numbers of 2 bytes. */
+void bench_sockets_open(size_t halves);
+/* Orders the requests of a window; due_ns: when, CLOCK_MONOTONIC. */
+void bench_sockets_order(const int64_t *due_ns, size_t n);
+/* Waits for the request of this number in its window and receives its `bytes`; returns its connection. */
 int bench_sockets_receive(size_t number, void *request, size_t bytes);
 void bench_sockets_answer(int connection, const void *answer, size_t bytes);
 

@@ -123,49 +123,50 @@ class Merging(unittest.TestCase):
 
 
 class Requests(unittest.TestCase):
-    def setUp(self):
-        self.sockets = socket_service.Sockets()
-        self.addCleanup(self.end)
-
-    def end(self):
-        self.sockets.clients.stdin.close()
-        self.assertEqual(self.sockets.clients.wait(60), 0)
-        for connection in self.sockets.connections:
+    def serve(self, kind, count, *windows):
+        """(body, when it had come) of each request of each window."""
+        sockets, room = socket_service.Sockets(kind, count), bytearray(count * struct.calcsize(kind))
+        for due_ns in windows:
+            sockets.order(due_ns)
+            for number in range(len(due_ns)):
+                connection = sockets.next_request(number, memoryview(room))
+                yield bytes(room), time.monotonic_ns()
+                connection.sendall(b"answer")
+        sockets.clients.stdin.close()
+        self.assertEqual(sockets.clients.wait(60), 0)
+        for connection in sockets.connections:
             connection.close()
 
-    def serve(self, kind, numbers, due_ns):
-        """(body, when it had come) of each request."""
-        room = bytearray(numbers * struct.calcsize(kind))
-        self.sockets.order(kind, numbers, due_ns)
-        for number in range(len(due_ns)):
-            connection = self.sockets.next_request(number, memoryview(room))
-            yield bytes(room), time.monotonic_ns()
-            connection.sendall(b"answer")
-
     def test_requests_come_when_they_are_due_and_not_before(self):
-        begun = time.monotonic_ns() + 50000000
-        draw = random.Random(3)
+        draw, begun, served = random.Random(3), time.monotonic_ns() + 500000000, 0
         due = sorted(begun + draw.randrange(200000000) for _ in range(40))
-        for at, (body, came) in zip(due, self.serve("e", 1000, due)):
+        for (body, came), at in zip(self.serve("e", 1000, due), due):
             self.assertGreaterEqual(came, at)
             values = struct.unpack("<1000e", body)
             self.assertTrue(all(abs(value) < 10 for value in values) and len(set(values)) > 100)
+            served += 1
+        self.assertEqual(served, 40)
 
     def test_a_service_that_is_late_gets_all_requests_in_order(self):
         """All are due at once, more than fit into the buffers of the connections."""
         bodies = [body for body, _ in self.serve("e", 150528, [time.monotonic_ns()] * 100)]
-        self.assertEqual(len(bodies), 100)
-        self.assertEqual(len(set(bodies)), 1)
+        self.assertEqual((len(bodies), len(set(bodies))), (100, 1))
 
-    def test_windows_may_have_different_requests(self):
-        for kind, numbers in (("q", 8), ("e", 4), ("q", 8)):
-            bodies = [body for body, _ in self.serve(kind, numbers, [time.monotonic_ns()] * 3)]
-            self.assertEqual([len(body) for body in bodies], [numbers * struct.calcsize(kind)] * 3)
-            if kind == "q":
-                self.assertTrue(all(0 <= token < request_load.TOKENS for token in struct.unpack(f"<{numbers}q", bodies[0])))
+    def test_several_windows_one_of_them_without_requests(self):
+        due = [time.monotonic_ns()] * 3
+        bodies = [body for body, _ in self.serve("q", 8, due, [], due)]
+        self.assertEqual((len(bodies), len(set(bodies))), (6, 1))
+        self.assertTrue(all(0 <= token < request_load.TOKENS for token in struct.unpack("<8q", bodies[0])))
 
-    def test_a_window_without_requests_ends(self):
-        self.assertEqual(list(self.serve("e", 4, [])), [])
+    def test_a_request_of_another_length_is_refused(self):
+        sockets = socket_service.Sockets("q", 8)
+        sockets.order([time.monotonic_ns()])
+        with self.assertRaisesRegex(SystemExit, "a request has 64 bytes instead of 63"):
+            sockets.next_request(0, memoryview(bytearray(63)))
+        sockets.clients.stdin.close()
+        sockets.clients.wait(60)
+        for connection in sockets.connections:
+            connection.close()
 
 
 if __name__ == "__main__":
