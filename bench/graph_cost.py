@@ -30,6 +30,7 @@ PLACES = {
     "native, two streams used": ("timeslice", True, {"GRAPH_OTHER_STREAM": "1"}),
     "so, on the default stream": ("timeslice", True, {"GRAPH_OTHER_STREAM": "1", "GRAPH_ON_DEFAULT": "1"}),
     "MPS": ("mps", True, {}),
+    "MPS, default stream": ("mps", True, {"GRAPH_ON_DEFAULT": "1"}),
     "MPS, high stream priority": ("mps", True, {"GRAPH_PRIORITY": "-5"}),
     "temporal": ("temporal", True, {}),
     "spatial": ("spatial", True, {}),
