@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Allocations that consist of granules, and spare granules (granules.h). */
+#include "shim/granules_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct hb_granule_driver *driver_of(const struct hb_granules *granules)
+{
+	return granules->config.driver;
+}
+
+struct hb_granules *hb_granules_new(const struct hb_granule_config *config)
+{
+	bool fits = config->granule_bytes && config->granule_bytes <= HB_GRANULE_BYTES_MAX &&
+		    config->granule_bytes % HB_GRANULE_UNIT == 0;
+	struct hb_granules *granules = fits ? calloc(1, sizeof(*granules)) : NULL;
+	if (!granules)
+		return NULL;
+	granules->config = *config;
+	pthread_mutex_init(&granules->lock, NULL);
+	pthread_cond_init(&granules->move_ended, NULL);
+	return granules;
+}
+
+void hb_granules_free(struct hb_granules *granules)
+{
+	if (!granules)
+		return;
+	for (size_t i = 0; i < granules->n_ranges; i++)
+		free(granules->ranges[i]);
+	free(granules->ranges);
+	hb_granule_moves_forget(granules);
+	free(granules->spares.items);
+	free(granules->leaked.items);
+	pthread_cond_destroy(&granules->move_ended);
+	pthread_mutex_destroy(&granules->lock);
+	free(granules);
+}
+
+/* ---- granules that no range uses ---- */
+
+/* With the lock held. False: out of memory. */
+static bool add_to_list(struct granule_list *list, const struct granule *granule)
+{
+	if (list->n == list->room) {
+		size_t room = list->room ? 2 * list->room : 64;
+		struct granule *bigger = realloc(list->items, room * sizeof(*bigger));
+		if (!bigger)
+			return false;
+		list->items = bigger;
+		list->room = room;
+	}
+	list->items[list->n++] = *granule;
+	return true;
+}
+
+static bool take_spare(struct hb_granules *granules, size_t bytes, struct granule *taken)
+{
+	struct granule_list *spares = &granules->spares;
+	bool found = false;
+	pthread_mutex_lock(&granules->lock);
+	for (size_t i = spares->n; i-- > 0 && !found;)
+		if (spares->items[i].bytes == bytes) {
+			*taken = spares->items[i];
+			spares->items[i] = spares->items[--spares->n];
+			found = true;
+		}
+	pthread_mutex_unlock(&granules->lock);
+	return found;
+}
+
+/* Claims host memory before it is created, so that the limit holds. */
+static bool claim_host(struct hb_granules *granules, size_t bytes)
+{
+	pthread_mutex_lock(&granules->lock);
+	bool fits = granules->host_bytes <= granules->host_limit &&
+		    bytes <= granules->host_limit - granules->host_bytes;
+	if (fits)
+		granules->host_bytes += bytes;
+	pthread_mutex_unlock(&granules->lock);
+	return fits;
+}
+
+static void unclaim_host(struct hb_granules *granules, size_t bytes)
+{
+	pthread_mutex_lock(&granules->lock);
+	granules->host_bytes -= bytes;
+	pthread_mutex_unlock(&granules->lock);
+}
+
+static CUresult create_granule(struct hb_granules *granules, const CUmemLocation *place, size_t bytes,
+			       struct granule *made)
+{
+	const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+						.requestedHandleTypes = granules->config.handle_types,
+						.location = *place};
+	bool host = hb_is_host(place);
+	if (host && !claim_host(granules, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct granule fresh = {.bytes = bytes, .place = *place};
+	CUresult result = driver_of(granules)->create(&fresh.handle, bytes, &properties, 0);
+	if (result == CUDA_SUCCESS)
+		*made = fresh;
+	else if (host)
+		unclaim_host(granules, bytes);
+	return result;
+}
+
+CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, size_t bytes, struct granule *made)
+{
+	if (hb_is_host(place) && take_spare(granules, bytes, made))
+		return CUDA_SUCCESS;
+	return create_granule(granules, place, bytes, made);
+}
+
+/* Memory that cannot even be remembered as leaked stays allocated until the process ends. */
+static void release_granule(struct hb_granules *granules, const struct granule *granule)
+{
+	CUresult result = driver_of(granules)->release(granule->handle);
+	pthread_mutex_lock(&granules->lock);
+	if (result != CUDA_SUCCESS)
+		(void)add_to_list(&granules->leaked, granule);
+	else if (hb_is_host(&granule->place))
+		granules->host_bytes -= granule->bytes;
+	pthread_mutex_unlock(&granules->lock);
+}
+
+void hb_granule_put_away(struct hb_granules *granules, const struct granule *granule)
+{
+	pthread_mutex_lock(&granules->lock);
+	bool kept = hb_is_host(&granule->place) && granules->host_bytes <= granules->host_limit &&
+		    add_to_list(&granules->spares, granule);
+	pthread_mutex_unlock(&granules->lock);
+	if (!kept)
+		release_granule(granules, granule);
+}
+
+void hb_granules_retry_leaked(struct hb_granules *granules)
+{
+	pthread_mutex_lock(&granules->lock);
+	struct granule_list leaked = granules->leaked;
+	granules->leaked = (struct granule_list){0};
+	pthread_mutex_unlock(&granules->lock);
+	for (size_t i = 0; i < leaked.n; i++)
+		release_granule(granules, &leaked.items[i]);
+	free(leaked.items);
+	hb_granule_moves_finish(granules);
+}
+
+/* ---- the table of ranges ---- */
+
+/* With the lock held. Returns the index of the first range that begins above the address. */
+static size_t find_above(const struct hb_granules *granules, CUdeviceptr address)
+{
+	size_t low = 0, high = granules->n_ranges;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (granules->ranges[middle]->base <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* With the lock held. */
+static struct granule_range *find_around(const struct hb_granules *granules, CUdeviceptr address)
+{
+	size_t i = find_above(granules, address);
+	struct granule_range *range = i ? granules->ranges[i - 1] : NULL;
+	return range && address - range->base < range->bytes ? range : NULL;
+}
+
+static bool add_range(struct hb_granules *granules, struct granule_range *range)
+{
+	pthread_mutex_lock(&granules->lock);
+	bool fits = granules->n_ranges < granules->room;
+	if (!fits) {
+		size_t room = granules->room ? 2 * granules->room : 64;
+		struct granule_range **bigger = realloc(granules->ranges, room * sizeof(struct granule_range *));
+		if (bigger) {
+			granules->ranges = bigger;
+			granules->room = room;
+			fits = true;
+		}
+	}
+	if (fits) {
+		size_t i = find_above(granules, range->base);
+		memmove(&granules->ranges[i + 1], &granules->ranges[i],
+			(granules->n_ranges - i) * sizeof(struct granule_range *));
+		granules->ranges[i] = range;
+		granules->n_ranges++;
+		range->serial = granules->next_serial++;
+	}
+	pthread_mutex_unlock(&granules->lock);
+	return fits;
+}
+
+/* Returns the range, which no table and no move has any more; NULL: none begins there. */
+static struct granule_range *take_range(struct hb_granules *granules, CUdeviceptr address)
+{
+	pthread_mutex_lock(&granules->lock);
+	struct granule_range *range = find_around(granules, address);
+	if (range && range->base == address)
+		hb_granule_move_leave_out(granules, range);
+	/* Another thread may have freed it during the wait; then this call is one free too many. */
+	size_t i = find_above(granules, address);
+	range = i && granules->ranges[i - 1]->base == address ? granules->ranges[i - 1] : NULL;
+	if (range) {
+		memmove(&granules->ranges[i - 1], &granules->ranges[i],
+			(granules->n_ranges - i) * sizeof(struct granule_range *));
+		granules->n_ranges--;
+	}
+	pthread_mutex_unlock(&granules->lock);
+	return range;
+}
+
+/* ---- allocations ---- */
+
+CUresult hb_granules_set_access(const struct hb_granules *granules, CUdeviceptr address, size_t bytes)
+{
+	const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, granules->config.device},
+					CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	return driver_of(granules)->set_access(address, bytes, &access, 1);
+}
+
+static struct granule_range *new_range(const struct hb_granules *granules, size_t bytes)
+{
+	if (!bytes || bytes > SIZE_MAX - HB_GRANULE_UNIT)
+		return NULL;
+	size_t unit = granules->config.granule_bytes;
+	size_t rounded = (bytes + HB_GRANULE_UNIT - 1) / HB_GRANULE_UNIT * HB_GRANULE_UNIT;
+	size_t n = rounded / unit + (rounded % unit != 0);
+	struct granule_range *range = calloc(1, sizeof(*range) + n * sizeof(range->granules[0]));
+	if (range) {
+		range->bytes = rounded;
+		range->asked_bytes = bytes;
+	}
+	return range;
+}
+
+/* Unmaps the first `n` granules, which have been mapped, and gives the first range->n back. */
+static CUresult dissolve_range(struct hb_granules *granules, struct granule_range *range, size_t n)
+{
+	size_t mapped_bytes = 0;
+	CUresult result = CUDA_SUCCESS;
+	for (size_t i = 0; i < n; i++)
+		mapped_bytes += range->granules[i].bytes;
+	if (mapped_bytes)
+		result = driver_of(granules)->unmap(range->base, mapped_bytes);
+	/* Memory that is still mapped cannot be used again. */
+	for (size_t i = 0; i < range->n; i++)
+		if (result == CUDA_SUCCESS)
+			hb_granule_put_away(granules, &range->granules[i]);
+		else
+			release_granule(granules, &range->granules[i]);
+	if (range->base && result == CUDA_SUCCESS)
+		result = driver_of(granules)->address_free(range->base, range->bytes);
+	free(range);
+	return result;
+}
+
+/* Creates and maps all granules. *n_mapped is set in any case. */
+static CUresult fill_range(struct hb_granules *granules, struct granule_range *range, size_t *n_mapped)
+{
+	const CUmemLocation local = {CU_MEM_LOCATION_TYPE_DEVICE, granules->config.device};
+	size_t offset = 0;
+	*n_mapped = 0;
+	while (offset < range->bytes) {
+		struct granule *granule = &range->granules[range->n];
+		size_t bytes = range->bytes - offset;
+		if (bytes > granules->config.granule_bytes)
+			bytes = granules->config.granule_bytes;
+		CUresult result = hb_granule_make(granules, &local, bytes, granule);
+		if (result != CUDA_SUCCESS)
+			return result;
+		range->n++;
+		result = driver_of(granules)->map(range->base + offset, bytes, 0, granule->handle, 0);
+		if (result != CUDA_SUCCESS)
+			return result;
+		++*n_mapped;
+		offset += bytes;
+	}
+	return hb_granules_set_access(granules, range->base, range->bytes);
+}
+
+CUresult hb_granules_allocate(struct hb_granules *granules, size_t bytes, CUdeviceptr *address)
+{
+	struct granule_range *range = new_range(granules, bytes);
+	if (!range)
+		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+	size_t n_mapped = 0;
+	CUresult result = driver_of(granules)->address_reserve(&range->base, range->bytes, 0, 0, 0);
+	if (result != CUDA_SUCCESS)
+		range->base = 0;
+	else
+		result = fill_range(granules, range, &n_mapped);
+	CUdeviceptr base = range->base;
+	if (result == CUDA_SUCCESS && !add_range(granules, range))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS)
+		*address = base;
+	else
+		(void)dissolve_range(granules, range, n_mapped);
+	return result;
+}
+
+CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address)
+{
+	struct granule_range *range = take_range(granules, address);
+	return range ? dissolve_range(granules, range, range->n) : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_range *found)
+{
+	pthread_mutex_lock(&granules->lock);
+	const struct granule_range *range = find_around(granules, address);
+	bool inside = range && address - range->base < range->asked_bytes;
+	if (inside)
+		*found = (struct hb_granules_range){range->base, range->asked_bytes, range->stays};
+	pthread_mutex_unlock(&granules->lock);
+	return inside;
+}
+
+bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why)
+{
+	pthread_mutex_lock(&granules->lock);
+	struct granule_range *range = find_around(granules, address);
+	if (range)
+		hb_granule_move_leave_out(granules, range);
+	range = find_around(granules, address);
+	if (range)
+		range->stays = why;
+	pthread_mutex_unlock(&granules->lock);
+	return range != NULL;
+}
+
+static size_t count_list(const struct granule_list *list)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < list->n; i++)
+		bytes += list->items[i].bytes;
+	return bytes;
+}
+
+void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *counts)
+{
+	*counts = (struct hb_granules_bytes){0};
+	pthread_mutex_lock(&granules->lock);
+	for (size_t i = 0; i < granules->n_ranges; i++) {
+		const struct granule_range *range = granules->ranges[i];
+		counts->stays[range->stays] += range->bytes;
+		for (size_t k = 0; k < range->n; k++) {
+			const struct granule *granule = &range->granules[k];
+			if (hb_is_host(&granule->place))
+				counts->host += granule->bytes;
+			else if (granule->place.id == granules->config.device)
+				counts->local += granule->bytes;
+			else
+				counts->peer += granule->bytes;
+		}
+	}
+	counts->spare = count_list(&granules->spares);
+	counts->leaked = count_list(&granules->leaked) + hb_granule_moves_count_unfinished(granules);
+	pthread_mutex_unlock(&granules->lock);
+}
+
+/* ---- spare granules on the host ---- */
+
+void hb_granules_limit_host(struct hb_granules *granules, size_t bytes)
+{
+	pthread_mutex_lock(&granules->lock);
+	granules->host_limit = bytes;
+	pthread_mutex_unlock(&granules->lock);
+}
+
+static int compare_age(const void *a, const void *b)
+{
+	uint64_t left = (*(struct granule_range *const *)a)->serial,
+		 right = (*(struct granule_range *const *)b)->serial;
+	return left < right ? -1 : left > right;
+}
+
+struct granule_range **hb_granules_list_oldest(const struct hb_granules *granules, size_t *n)
+{
+	struct granule_range **list = malloc((granules->n_ranges + 1) * sizeof(struct granule_range *));
+	*n = 0;
+	for (size_t i = 0; list && i < granules->n_ranges; i++)
+		if (granules->ranges[i]->stays == HB_STAY_NOT)
+			list[(*n)++] = granules->ranges[i];
+	if (list)
+		qsort(list, *n, sizeof(struct granule_range *), compare_age);
+	return list;
+}
+
+/* With the lock held. Counts the local granules that would move first, by size, as far as the limit allows spares for them. */
+static bool count_wanted(const struct hb_granules *granules, size_t wanted[GRANULE_CLASSES])
+{
+	size_t n, in_use = granules->host_bytes - count_list(&granules->spares);
+	size_t room = granules->host_limit > in_use ? granules->host_limit - in_use : 0;
+	struct granule_range **oldest = hb_granules_list_oldest(granules, &n);
+	for (size_t i = 0; oldest && i < n; i++)
+		for (size_t k = 0; k < oldest[i]->n; k++) {
+			const struct granule *granule = &oldest[i]->granules[k];
+			if (hb_is_host(&granule->place) || granule->bytes > room)
+				continue;
+			room -= granule->bytes;
+			wanted[granule->bytes / HB_GRANULE_UNIT]++;
+		}
+	free(oldest);
+	return oldest != NULL;
+}
+
+/* With the lock held. Removes a spare that is not wanted from the list; false: there is none. What is wanted remains in `wanted`. */
+static bool take_unwanted(struct hb_granules *granules, size_t wanted[GRANULE_CLASSES], struct granule *unwanted)
+{
+	struct granule_list *spares = &granules->spares;
+	for (size_t i = 0; i < spares->n; i++) {
+		size_t *left = &wanted[spares->items[i].bytes / HB_GRANULE_UNIT];
+		if (*left) {
+			--*left;
+			continue;
+		}
+		*unwanted = spares->items[i];
+		spares->items[i] = spares->items[--spares->n];
+		return true;
+	}
+	return false;
+}
+
+static CUresult create_spare(struct hb_granules *granules, size_t bytes)
+{
+	const CUmemLocation host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+	struct granule made;
+	CUresult result = create_granule(granules, &host, bytes, &made);
+	if (result == CUDA_SUCCESS)
+		hb_granule_put_away(granules, &made);
+	return result;
+}
+
+CUresult hb_granules_keep_spares(struct hb_granules *granules, bool *more)
+{
+	size_t wanted[GRANULE_CLASSES] = {0}, units = 0;
+	struct granule unwanted;
+	pthread_mutex_lock(&granules->lock);
+	bool counted = count_wanted(granules, wanted);
+	bool too_many = counted && take_unwanted(granules, wanted, &unwanted);
+	pthread_mutex_unlock(&granules->lock);
+	while (counted && !too_many && units < GRANULE_CLASSES && !wanted[units])
+		units++;
+	*more = too_many || (counted && units < GRANULE_CLASSES);
+	if (too_many)
+		release_granule(granules, &unwanted);
+	else if (*more)
+		return create_spare(granules, units * HB_GRANULE_UNIT);
+	return counted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}

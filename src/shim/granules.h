@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Device memory that can move: an allocation is an address range whose physical
+ * memory consists of granules, and a granule can be exchanged for one in another
+ * place (peer GPU, host) under the same address. docs/decisions/0025-elastic-memory.md
+ * says why, and who decides about moves.
+ *
+ * Called by the shim of an elastic tenant: allocation, free and look-up by any
+ * thread, moves and spares by one thread at a time. Driver calls go through a table.
+ * No lock is held during a driver call. This module holds no program back and knows
+ * no stream but the one that it is given: its caller has to make sure that nothing
+ * uses the memory from hb_granule_move_copy() to the end of the move.
+ */
+#ifndef HB_SHIM_GRANULES_H
+#define HB_SHIM_GRANULES_H
+
+#include "nvidia/cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HB_GRANULE_UNIT ((size_t)2 << 20)       /* the driver's granularity: every size is a multiple */
+#define HB_GRANULE_BYTES_MAX ((size_t)64 << 20) /* the size measured on an H200 (decision 0025) */
+
+/* The driver's functions. */
+struct hb_granule_driver {
+	__typeof__(&cuMemAddressReserve) address_reserve;
+	__typeof__(&cuMemAddressFree) address_free;
+	__typeof__(&cuMemCreate) create;
+	__typeof__(&cuMemRelease) release;
+	__typeof__(&cuMemMap) map;
+	__typeof__(&cuMemUnmap) unmap;
+	__typeof__(&cuMemSetAccess) set_access;
+	__typeof__(&cuMemcpyDtoDAsync_v2) copy;
+	__typeof__(&cuStreamQuery) query;
+	__typeof__(&cuStreamSynchronize) synchronize;
+};
+
+struct hb_granule_config {
+	const struct hb_granule_driver *driver;
+	int device;                             /* the device of the allocations; only it has access */
+	size_t granule_bytes;                   /* a multiple of HB_GRANULE_UNIT, at most HB_GRANULE_BYTES_MAX */
+	CUmemAllocationHandleType handle_types; /* for which the memory can be exported; 0 = none */
+};
+
+/* Why an allocation stays where it is. */
+enum hb_granules_stay {
+	HB_STAY_NOT,    /* it can move */
+	HB_STAY_SHARED, /* another process maps it */
+	HB_STAY_PEERS,  /* other devices have access */
+	HB_STAY_DEVICE, /* a device that is no GPU knows its physical addresses */
+	HB_N_STAYS
+};
+
+struct hb_granules;
+struct hb_granule_move;
+
+/* NULL: out of memory, or the size of granules is wrong. */
+struct hb_granules *hb_granules_new(const struct hb_granule_config *config);
+/* Forgets everything without a driver call; spare granules have to be given back before (hb_granules_keep_spares()). */
+void hb_granules_free(struct hb_granules *granules);
+
+/* --- allocations ------------------------------------------------------------------ */
+
+/* Allocates on the device. Nothing is left behind if it fails. */
+CUresult hb_granules_allocate(struct hb_granules *granules, size_t bytes, CUdeviceptr *address);
+/*
+ * Frees the allocation that begins at the address; CUDA_ERROR_INVALID_VALUE if none does. The caller has waited for work that
+ * uses the memory. Removes it from a move that is prepared; waits for the end of a move that copies.
+ */
+CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address);
+
+struct hb_granules_range {
+	CUdeviceptr base;
+	size_t bytes; /* as the program asked for */
+	enum hb_granules_stay stays;
+};
+/* Finds the allocation around the address. */
+bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_range *found);
+/* From now on the allocation stays where it is. Moves: as in hb_granules_release(). False: there is no such allocation. */
+bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why);
+
+struct hb_granules_bytes {
+	size_t local, peer, host; /* by place, all allocations */
+	size_t stays[HB_N_STAYS]; /* by reason; [HB_STAY_NOT] is what can move, wherever it is */
+	size_t spare;             /* host memory kept for moves */
+	size_t leaked;            /* no longer used, but the driver refused to take it back */
+};
+void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *counts);
+
+/* --- host memory prepared for moves ------------------------------------------------- */
+
+/* At most `bytes` of host memory may be in use by moved and spare granules together. At first none. */
+void hb_granules_limit_host(struct hb_granules *granules, size_t bytes);
+/*
+ * One step towards one spare host granule for each granule that would move first, within the limit: creates or gives back
+ * one. *more: there is more to do. Creating 64 MiB takes about 15 ms, so other work fits between the steps.
+ */
+CUresult hb_granules_keep_spares(struct hb_granules *granules, bool *more);
+
+/* --- moves ----------------------------------------------------------------------------- */
+
+/*
+ * A move: begin, copy, poll until the copies are done, exchange, end. `end` may follow any step, and has to follow a
+ * successful begin. Until the exchange succeeds, everything stays in its old place; afterwards everything is in the new one.
+ */
+
+/*
+ * Prepares the move of at least `bytes` (or all, if there is less) from places of type `from` to the place `to`: the oldest
+ * allocations first. CUDA_ERROR_NOT_FOUND: there is nothing to move; CUDA_ERROR_OUT_OF_MEMORY: the place has no room;
+ * CUDA_ERROR_NOT_READY: another move is in progress. The program may continue meanwhile.
+ */
+CUresult hb_granule_move_begin(struct hb_granules *granules, const CUmemLocation *from, const CUmemLocation *to,
+			       size_t bytes, struct hb_granule_move **move_out);
+/* Bytes that move. Allocations that were freed or pinned since do not count. */
+size_t hb_granule_move_bytes(struct hb_granule_move *move);
+/* Starts the copies on this stream. From here to the end, nothing else may use the memory. */
+CUresult hb_granule_move_copy(struct hb_granule_move *move, CUstream stream);
+/* CUDA_ERROR_NOT_READY: the copies are not done yet. */
+CUresult hb_granule_move_poll(struct hb_granule_move *move);
+/*
+ * Exchanges the memory under all addresses. If that fails, undoes what was done and returns the error. If this fails as well,
+ * hb_granule_move_is_broken() is true: some address has no memory.
+ */
+CUresult hb_granule_move_exchange(struct hb_granule_move *move);
+/* Only then: tries again to undo the exchange. CUDA_SUCCESS: every address has its old memory. */
+CUresult hb_granule_move_undo(struct hb_granule_move *move);
+bool hb_granule_move_is_broken(const struct hb_granule_move *move);
+/* Gives back what is no longer needed. Waits for copies that are not done. Ends the move also if it is broken, without a repair. */
+void hb_granule_move_end(struct hb_granule_move *move);
+
+#endif
