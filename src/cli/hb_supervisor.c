@@ -12,6 +12,7 @@
  * needs libc only. Its environment is that of the command.
  */
 #include "base/clock.h"
+#include "base/newer_calls.h"
 #include "base/signal_action.h"
 #include "cli/run_execute.h"
 #include "cli/run_terminal.h"
@@ -21,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -339,8 +341,8 @@ static void let_go_of_files(const struct supervised *command)
 	}
 	int page = command->member.page_fd;
 	if (page > STDERR_FILENO + 1)
-		close_range(STDERR_FILENO + 1, (unsigned)page - 1, 0);
-	close_range(page > STDERR_FILENO ? (unsigned)page + 1 : STDERR_FILENO + 1, ~0U, 0);
+		hb_close_range(STDERR_FILENO + 1, (unsigned)page - 1);
+	hb_close_range(page > STDERR_FILENO ? (unsigned)page + 1 : STDERR_FILENO + 1, UINT_MAX);
 	if (command->socket[0] == '/' && chdir("/") < 0)
 		return; /* then it keeps its folder busy */
 }

@@ -6,6 +6,7 @@
 #include "base/hb-version.h"
 #include "base/http_address.h"
 #include "base/log.h"
+#include "base/newer_calls.h"
 #include "daemon/daemon_loop.h"
 #include "daemon/end_processes.h"
 #include "daemon/helper.h"
@@ -17,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <malloc.h>
 #include <pwd.h>
 #include <signal.h>
@@ -177,7 +179,7 @@ static int detach_from_terminal(int *ready)
 	int ends[2];
 	char text[512];
 	/* Closes the descriptors of the program that started the daemon: its pipes and locks would otherwise stay open. */
-	close_range(STDERR_FILENO + 1, ~0u, 0);
+	hb_close_range(STDERR_FILENO + 1, UINT_MAX);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return fail_with(1, strerror(errno));
 	pid_t child = fork();
@@ -300,7 +302,7 @@ int main(int argc, char **argv)
 	mallopt(M_MMAP_THRESHOLD, 1 << 18);
 	open_standard_fds();
 	/* Programs that the daemon starts must not inherit descriptors of the program that started the daemon. */
-	close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+	hb_close_range_at_exec(STDERR_FILENO + 1, UINT_MAX);
 	if (argc == 2 && strcmp(argv[1], HB_END_PROCESSES_OPTION) == 0)
 		return hb_end_processes_main();
 	hb_service_init();

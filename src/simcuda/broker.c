@@ -14,9 +14,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/newer_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -233,7 +235,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	/* Of the application's descriptors only the ready pipe stays open. */
-	close_range(READY_FD + 1, ~0u, 0);
+	hb_close_range(READY_FD + 1, UINT_MAX);
 	hb_log_name_set("hb-simgpu");
 	signal(SIGPIPE, SIG_IGN);
 	prctl(PR_SET_TIMERSLACK, 1);

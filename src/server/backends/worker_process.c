@@ -4,12 +4,14 @@
 
 #include "base/clock.h"
 #include "base/install_path.h"
+#include "base/newer_calls.h"
 #include "base/paths.h"
 #include "server/backends/worker_ring.h"
 #include "server/kserve/inference.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -69,7 +71,7 @@ static void run_child(const struct worker_start *start, const int fds[3], int li
 {
 	sigset_t none;
 	/* Also of what the program that started the server left open, nothing but three files and the pipe reaches the worker. */
-	close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+	hb_close_range_at_exec(STDERR_FILENO + 1, UINT_MAX);
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	end_with_server(lifeline);

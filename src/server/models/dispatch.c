@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/newer_calls.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -349,7 +350,7 @@ static void wait_for_events(struct hb_dispatch *dispatch, int64_t next_ns)
 	eventfd_t value;
 	if (left_ns > 0 && left_ns != INT64_MAX)
 		wait = (struct timespec){.tv_sec = left_ns / HB_NS_PER_S, .tv_nsec = left_ns % HB_NS_PER_S};
-	int n = epoll_pwait2(dispatch->epoll, events, 16, left_ns == INT64_MAX ? NULL : &wait, NULL);
+	int n = hb_epoll_wait(dispatch->epoll, events, 16, left_ns == INT64_MAX ? NULL : &wait);
 	for (int i = 0; i < n; i++)
 		if (events[i].data.fd == dispatch->doorbell)
 			eventfd_read(dispatch->doorbell, &value);
