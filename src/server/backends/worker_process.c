@@ -6,6 +6,7 @@
 #include "base/install_path.h"
 #include "base/newer_calls.h"
 #include "base/paths.h"
+#include "base/thread.h"
 #include "server/backends/worker_ring.h"
 #include "server/kserve/inference.h"
 
@@ -200,11 +201,23 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
 	uint32_t n;
-} dying = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+} dying = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void make_condition(void)
+{
+	hb_condition_init(&dying.ended);
+}
+
+static void lock_dying(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, make_condition);
+	pthread_mutex_lock(&dying.lock);
+}
 
 static void count_dying(int change)
 {
-	pthread_mutex_lock(&dying.lock);
+	lock_dying();
 	dying.n += (uint32_t)change;
 	pthread_cond_broadcast(&dying.ended);
 	pthread_mutex_unlock(&dying.lock);
@@ -236,9 +249,8 @@ static void await_in_background(pid_t pid)
 uint32_t hb_worker_processes_await(int64_t for_ns)
 {
 	int64_t until_ns = hb_clock_now_ns() + for_ns;
-	const struct timespec until = {.tv_sec = until_ns / HB_NS_PER_S, .tv_nsec = until_ns % HB_NS_PER_S};
-	pthread_mutex_lock(&dying.lock);
-	while (dying.n && pthread_cond_clockwait(&dying.ended, &dying.lock, CLOCK_MONOTONIC, &until) == 0)
+	lock_dying();
+	while (dying.n && hb_condition_wait_until(&dying.ended, &dying.lock, until_ns))
 		;
 	uint32_t left = dying.n;
 	pthread_mutex_unlock(&dying.lock);
