@@ -12,6 +12,7 @@
 #include "daemon/helper.h"
 #include "daemon/log_writer.h"
 #include "daemon/privileges.h"
+#include "daemon/process.h"
 #include "daemon/service_notify.h"
 #include "daemon/user_places.h"
 
@@ -169,6 +170,18 @@ static int choose_paths(struct hb_daemon_options *options, struct hb_error *erro
 	return 0;
 }
 
+/* Without pidfds the daemon cannot know which process a pid names. */
+static int check_kernel(struct hb_error *error)
+{
+	int self = hb_process_open(getpid());
+	if (self == -ENOSYS)
+		return hb_error_set(error, self,
+				    "this kernel has no pidfd_open(): Hummingbird needs Linux 5.3 or newer");
+	if (self >= 0)
+		close(self);
+	return 0;
+}
+
 /*
  * Goes to the background. The parent ends once the child serves its socket, so
  * that the program that started the daemon can connect at once. The child writes
@@ -322,7 +335,7 @@ int main(int argc, char **argv)
 		bool none = result == -ENOENT && !options->config_required;
 		return result < 0 && !none ? fail_with(2, error.text) : 0;
 	}
-	if (choose_paths(options, &error) < 0)
+	if (check_kernel(&error) < 0 || choose_paths(options, &error) < 0)
 		return fail_with(1, error.text);
 	options->ready_fd = -1;
 	if (!line.foreground && (status = detach_from_terminal(&options->ready_fd)) >= 0)
