@@ -5,8 +5,8 @@
 # first. Needs root, debootstrap and a Debian mirror; takes about 25 minutes on
 # 2 cores. Prints how each command ended; exits 1 if one of them failed.
 # usage: tools/fresh_machine.sh [demo|test|both]
-set -euo pipefail
 cd "$(dirname "$0")/.."
+. tools/setup.sh
 
 what=${1:-both}
 [[ $what == demo || $what == test || $what == both ]] || { echo "usage: $0 [demo|test|both]" >&2; exit 2; }
@@ -25,17 +25,8 @@ leave_chroot() {
 }
 trap leave_chroot EXIT
 
-# The mirror that this machine installs from.
-debian_mirror() {
-	{
-		grep -hs '^URIs:' /etc/apt/sources.list.d/* | awk '{print $2}'
-		grep -hs '^deb ' /etc/apt/sources.list | awk '{print $2}'
-		echo http://deb.debian.org/debian
-	} | head -n 1
-}
-
 make_chroot() {
-	debootstrap --variant=minbase --include=git,ca-certificates bookworm "$root" "$(debian_mirror)" >"$root.log" 2>&1 ||
+	debootstrap --variant=minbase --include=git,ca-certificates bookworm "$root" "$(hb_debian_mirror)" >"$root.log" 2>&1 ||
 		{ tail -n 5 "$root.log"; exit 1; }
 	# Settings of this machine that package installation may need (a proxy, name servers).
 	cp /etc/apt/apt.conf.d/*proxy* "$root/etc/apt/apt.conf.d/" 2>/dev/null || true

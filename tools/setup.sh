@@ -37,6 +37,15 @@ hb_install() {
 	}
 }
 
+# The mirror that this machine installs from.
+hb_debian_mirror() {
+	{
+		grep -hs '^URIs:' /etc/apt/sources.list.d/* | awk '{print $2}'
+		grep -hs '^deb ' /etc/apt/sources.list | awk '{print $2}'
+		echo http://deb.debian.org/debian
+	} | sed -n 1p
+}
+
 # hb_build FOLDER [MESON ARGUMENT...]: configures the folder if necessary and builds everything in it, through the command in hb_run_under.
 hb_run_under=()
 hb_build() {
