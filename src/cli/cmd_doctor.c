@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
+#include "cli/doctor_fix.h"
 #include "cli/doctor_gpcs.h"
 #include "cli/doctor_inside.h"
 #include "cli/doctor_masks.h"
@@ -41,10 +42,13 @@ static const char usage[] = "usage: hb doctor [OPTION...]\n"
 			    "  --quick       run nothing on the GPU\n"
 			    "  --limit TIME  time limit of a trial, e.g. 20s (default 60s)\n"
 			    "  --json        print the results as JSON\n"
+			    "  --fix         print what can be repaired (groups, MPS, limits, packages) and the\n"
+			    "                commands that do it; nothing is tried\n"
+			    "  --yes         with --fix: run these commands\n"
 			    "  -h, --help\n"
 			    "\n"
-			    "exit status: 0 everything required works, 1 something required does not work,\n"
-			    "2 bad command line\n";
+			    "exit status: 0 everything required works (--fix: nothing is left to repair),\n"
+			    "1 something required does not work (--fix: something is left), 2 bad command line\n";
 
 enum doctor_option_code {
 	OPTION_GPU = 256,
@@ -54,11 +58,13 @@ enum doctor_option_code {
 	OPTION_INSIDE,
 	OPTION_SLICE,
 	OPTION_MASKS,
-	OPTION_GPCS
+	OPTION_GPCS,
+	OPTION_FIX,
+	OPTION_YES
 };
 
 struct doctor_request {
-	bool simulated, quick, json, inside, slice, masks, gpcs;
+	bool simulated, quick, json, inside, slice, masks, gpcs, fix, yes;
 	int64_t limit_ns; /* time limit of one trial */
 };
 
@@ -339,6 +345,12 @@ static int take_option(void *argument, int code, const char *value)
 	case OPTION_GPCS:
 		request->gpcs = true;
 		return -1;
+	case OPTION_FIX:
+		request->fix = true;
+		return -1;
+	case OPTION_YES:
+		request->yes = true;
+		return -1;
 	default:
 		return -1;
 	}
@@ -355,11 +367,17 @@ static int read_command_line(int argc, char **argv, struct doctor_request *reque
 		{"slice", no_argument, NULL, OPTION_SLICE},
 		{"masks", no_argument, NULL, OPTION_MASKS},
 		{"gpcs", no_argument, NULL, OPTION_GPCS},
+		{"fix", no_argument, NULL, OPTION_FIX},
+		{"yes", no_argument, NULL, OPTION_YES},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
 	int status = hb_cli_read_options(&syntax, argc, argv, request);
+	if (status < 0 && request->yes && !request->fix)
+		return hb_cli_usage_error(COMMAND, "--yes needs --fix");
+	if (status < 0 && request->fix && request->json)
+		return hb_cli_usage_error(COMMAND, "--fix prints no JSON");
 	return status;
 }
 
@@ -379,6 +397,8 @@ int hb_cmd_doctor(int argc, char **argv)
 		return hb_doctor_masks(request.simulated);
 	if (request.gpcs)
 		return hb_doctor_gpcs(request.simulated);
+	if (request.fix)
+		return hb_doctor_fix(request.simulated, request.yes);
 	probe_machine(&report, hb_provider_of(request.simulated));
 	probe_shim(&report);
 	bool ready = has_all_needed(&report);
