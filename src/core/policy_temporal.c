@@ -23,6 +23,9 @@
  * waits at most 1 ms for B, and B at most 4 of its 40 ms for A. If an SLO is not
  * known, every HP tenant keeps the GPU's default.
  *
+ * An objective with slack (slo_slices.h): beside one HP tenant whose objective leaves
+ * slack, LP's slice is as long as the slack allows, and HP's as long as a request.
+ *
  * A guaranteed minimum of LP (low_minimum.h): while LP falls below it, LP has slices of
  * up to 2 ms, and HP's compute slices are so short that LP gets its share.
  *
@@ -32,6 +35,7 @@
  */
 #include "core/low_minimum.h"
 #include "core/policy.h"
+#include "core/slo_slices.h"
 #include "decide/defaults.h"
 
 /* The policy's timer without a tenant. */
@@ -108,6 +112,28 @@ static int64_t strictest_slo_ns(const struct hb_policy *policy, uint32_t *n_high
 	return least_ns;
 }
 
+/* State of an HP tenant. */
+struct high_state {
+	struct hb_low_minimum_high minimum;
+	struct hb_slo_slices slack;
+};
+
+/* The slices that use the slack of the only HP tenant. False: there is none, or there are several HP tenants. */
+static bool use_slack(struct hb_policy *policy, struct hb_low_minimum_slices *slices)
+{
+	uint32_t high = hb_policy_next(policy, HB_PRIORITY_HIGH, HB_TENANT_NONE);
+	if (high == HB_TENANT_NONE || hb_policy_next(policy, HB_PRIORITY_HIGH, high) != HB_TENANT_NONE)
+		return false;
+	const struct high_state *state = hb_policy_tenant_state(policy, high);
+	int64_t low_ns, high_ns;
+	if (!hb_slo_slices_get(&state->slack, hb_policy_tenant(policy, high)->slo_ns,
+			       hb_policy_config(policy)->switch_ns, &low_ns, &high_ns))
+		return false;
+	slices->low_ns = low_ns;
+	slices->high_ns = high_ns;
+	return true;
+}
+
 static void set_slices(struct hb_policy *policy)
 {
 	const struct hb_core_config *config = hb_policy_config(policy);
@@ -117,6 +143,8 @@ static void set_slices(struct hb_policy *policy)
 	int64_t slo_ns = strictest_slo_ns(policy, &n_high);
 	if (minimum->active && n_high)
 		hb_low_minimum_slices(config->low_minimum_ppm, n_high, slo_ns, config->switch_ns, &slices);
+	else
+		use_slack(policy, &slices);
 	hb_policy_slice_low(policy, slices.low_ns);
 	set_high_slices(policy, slices.high_ns);
 }
@@ -144,7 +172,7 @@ static void watch_minimum(struct hb_policy *policy)
 
 static struct hb_low_minimum_high *high_of(struct hb_policy *policy, uint32_t tenant)
 {
-	return hb_policy_tenant_state(policy, tenant);
+	return &((struct high_state *)hb_policy_tenant_state(policy, tenant))->minimum;
 }
 
 static void count_minimum(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
@@ -157,8 +185,12 @@ static void count_minimum(struct hb_policy *policy, uint32_t tenant, uint32_t ta
 
 static void note_request(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
 {
-	if (hb_policy_tenant(policy, tenant)->priority == HB_PRIORITY_HIGH)
-		hb_low_minimum_request(high_of(policy, tenant), request);
+	struct high_state *state = hb_policy_tenant_state(policy, tenant);
+	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH)
+		return;
+	hb_low_minimum_request(&state->minimum, request);
+	if (hb_slo_slices_note(&state->slack, hb_policy_tenant(policy, tenant)->slo_ns, request))
+		set_slices(policy);
 }
 
 static void note_tenants(struct hb_policy *policy, uint32_t tenant)
@@ -182,7 +214,7 @@ const struct hb_policy_ops hb_policy_temporal_ops = {
 	.high_by_requests = true,
 	.init = start_turns,
 	.state_bytes = sizeof(struct hb_low_minimum),
-	.tenant_bytes = sizeof(struct hb_low_minimum_high),
+	.tenant_bytes = sizeof(struct high_state),
 	.tenant_added = note_tenants,
 	.tenant_changed = note_tenants,
 	.tenant_removed = note_tenants,

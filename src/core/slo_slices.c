@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See slo_slices.h. */
+#include "core/slo_slices.h"
+
+#include "decide/defaults.h"
+#include "decide/slo_budget.h"
+
+#define PPM 1000000
+#define LEARN 64
+#define LEARN_AGAIN 4096
+#define BATCH 64
+#define NEAR_MOST 1
+#define SHARE_ALL 16
+#define PATIENCE_MOST 64
+#define CHAINED_NS INT64_C(1000000)
+#define CHAINED_OF 128
+#define TOKENS_PPM (PPM / 8 * 7)
+
+/* Returns how long the request probably waited for those before it. */
+static int64_t note_chain(struct hb_slo_slices *slices, const struct hb_request *request)
+{
+	bool chained = slices->ended_ns && request->begin_ns - slices->ended_ns < CHAINED_NS;
+	int32_t more_ppm = (chained ? PPM : 0) - (int32_t)slices->chained_ppm;
+	slices->of += slices->of < CHAINED_OF;
+	slices->chained_ppm = (uint32_t)((int32_t)slices->chained_ppm + more_ppm / (int32_t)slices->of);
+	slices->ended_ns = request->end_ns;
+	if (!chained)
+		slices->chain_ns = request->begin_ns;
+	return slices->chained_ppm < TOKENS_PPM ? (request->begin_ns - slices->chain_ns) / 2 : 0;
+}
+
+static bool learn_alone(struct hb_slo_slices *slices, int64_t took_ns)
+{
+	if (took_ns > slices->longest_ns) {
+		slices->second_ns = slices->longest_ns;
+		slices->longest_ns = took_ns;
+	} else if (took_ns > slices->second_ns) {
+		slices->second_ns = took_ns;
+	}
+	if (++slices->seen < LEARN)
+		return false;
+	slices->alone_ns = slices->second_ns;
+	slices->longest_ns = slices->second_ns = 0;
+	slices->seen = slices->in_batch = slices->near = 0;
+	slices->present_ns = 0;
+	slices->batch_ns = slices->ended_ns;
+	if (!slices->patience)
+		slices->share = slices->patience = 1;
+	slices->learned = true;
+	return true;
+}
+
+static bool set_share(struct hb_slo_slices *slices, uint32_t share)
+{
+	bool changed = share != slices->share;
+	slices->share = share;
+	slices->calm = 0;
+	return changed;
+}
+
+/* Whether requests of a service that does not wait for its own results may soon queue up. */
+static bool may_queue(const struct hb_slo_slices *slices, int64_t now_ns)
+{
+	return slices->chained_ppm < TOKENS_PPM && slices->present_ns > (now_ns - slices->batch_ns) / 10 * 7;
+}
+
+static bool end_batch(struct hb_slo_slices *slices, int64_t now_ns)
+{
+	bool suffers = slices->near > NEAR_MOST || may_queue(slices, now_ns), calm = !slices->near;
+	slices->in_batch = slices->near = 0;
+	slices->present_ns = 0;
+	slices->batch_ns = now_ns;
+	if (suffers) {
+		if (slices->patience < PATIENCE_MOST)
+			slices->patience *= 2;
+		return set_share(slices, slices->share / 2);
+	}
+	slices->calm += calm;
+	if (slices->calm < slices->patience || slices->share == SHARE_ALL)
+		return false;
+	return set_share(slices, slices->share + 1);
+}
+
+bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const struct hb_request *request)
+{
+	int64_t waited_ns = note_chain(slices, request), took_ns = request->end_ns - request->begin_ns;
+	if (!slices->learned)
+		return learn_alone(slices, took_ns);
+	slices->present_ns += took_ns;
+	took_ns += waited_ns;
+	int64_t over_ns = took_ns > slices->alone_ns ? took_ns - slices->alone_ns : 0;
+	slices->near += hb_slo_budget_zone(slo_ns, slices->alone_ns, took_ns, over_ns) >= HB_SLO_NEAR;
+	slices->in_batch++;
+	if (++slices->seen >= LEARN_AGAIN) {
+		slices->learned = false;
+		slices->seen = 0;
+		return true;
+	}
+	return (slices->near > NEAR_MOST || slices->in_batch >= BATCH) && end_batch(slices, request->end_ns);
+}
+
+bool hb_slo_slices_get(const struct hb_slo_slices *slices, int64_t slo_ns, int64_t switch_ns, int64_t *low_ns,
+		       int64_t *high_ns)
+{
+	int64_t slack_ns = slices->learned ? hb_slo_budget_ns(slo_ns, slices->alone_ns) : 0;
+	*low_ns = slack_ns / 8 * 7 * slices->share / SHARE_ALL - 2 * switch_ns;
+	*high_ns = slices->alone_ns > HB_DEFAULT_HIGH_TURN_LEAST_NS ? slices->alone_ns : HB_DEFAULT_HIGH_TURN_LEAST_NS;
+	return *low_ns >= HB_DEFAULT_LOW_TURN_LEAST_NS;
+}

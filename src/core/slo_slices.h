@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Time slices that let LP use the slack of HP's objective. For policies that set slices;
+ * the spatial engine uses the slack by masks (decide/slo_budget.h). Pure.
+ *
+ * A request that takes A alone and has the objective D leaves a slack of D - A, if that
+ * is at least an eighth of A. LP gets a share of 7/8 of the slack:
+ *
+ *	HP's slice  H = A
+ *	LP's slice  L = share (D - A) 7/8 - 2 S      S: a context switch
+ *
+ * A request without gaps waits for at most one slice of LP: before it begins, or, if
+ * requests follow each other without a pause, once in H of HP's work. So it ends within
+ * A + L + 2 S. LP gets L / (L + H + 2 S) of the time in which a request is present.
+ * Example. A token takes 2.4 ms, D is 8 ms: L is up to 4.5 ms, and LP has 62 % of a GPU on
+ * which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
+ *
+ * An eager request has gaps, and may wait for LP in each. So the share is not computed but
+ * found. It begins at a sixteenth and grows by as much after 64 requests of which none came
+ * near the objective (the last eighth of the slack). It is halved when two of 64 are near
+ * or miss it. The number of such batches until it grows again doubles then.
+ *
+ * A is learned from 64 requests beside the smallest slices of LP, and again after 4096
+ * requests: the second longest counts.
+ *
+ * Requests that wait in the application are not seen. A request that begins within 1 ms
+ * of the end of the one before is in a chain and may have waited for it: half of the time
+ * since the chain began is added to its time. The share is halved, too, if requests are
+ * present for more than 70 % of the time, because queues grow fast then. Both rules do not
+ * apply if seven of eight requests are in chains, as tokens are.
+ *
+ * Bad at: a service with requests of very different length, because the long ones decide;
+ * a service that is present for more than 70 % of the time without LP, which gets nothing
+ * of its slack used.
+ */
+#ifndef HB_CORE_SLO_SLICES_H
+#define HB_CORE_SLO_SLICES_H
+
+#include "core/tenant.h"
+
+/* State of an HP tenant. All zeros at first. */
+struct hb_slo_slices {
+	bool learned;     /* alone_ns is known, and LP may use the slack */
+	int64_t alone_ns; /* nearly the longest time of a request beside the smallest slices; 0 = not known */
+	int64_t longest_ns, second_ns; /* while alone_ns is learned */
+	uint32_t seen;                 /* requests since alone_ns was learned, or since learning began */
+	uint32_t in_batch, near;       /* requests of this batch; those near the objective or beyond it */
+	int64_t present_ns, batch_ns;  /* time of the requests of this batch; when it began */
+	uint32_t share;                /* of the slack, in sixteenths */
+	uint32_t calm, patience;       /* batches since the share changed; those needed until it grows, 0 at first */
+	int64_t ended_ns, chain_ns;    /* end of the last request; begin of the chain that it belongs to */
+	uint32_t chained_ppm, of;      /* share of requests in chains, the mean of so many; smoothed from 128 on */
+};
+
+/* A request of a tenant with this objective (0 = none) has ended. True: the slices may have changed. */
+bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const struct hb_request *request);
+/* The slices to set. False: there is no slack to use. */
+bool hb_slo_slices_get(const struct hb_slo_slices *slices, int64_t slo_ns, int64_t switch_ns, int64_t *low_ns,
+		       int64_t *high_ns);
+
+#endif

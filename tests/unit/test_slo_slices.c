@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The slack of an objective as time slices: what is learned, and what protects requests that queue. */
+#include "core/slo_slices.h"
+#include "unit.h"
+
+#define MS INT64_C(1000000)
+#define SWITCH_NS INT64_C(190000)
+#define SLO_NS (20 * MS)
+
+struct service {
+	struct hb_slo_slices slices;
+	int64_t now_ns;
+};
+
+/* Serves requests, each after a pause; returns how often the slices changed. */
+static unsigned serve(struct service *service, unsigned count, int64_t pause_ns, int64_t took_ns)
+{
+	unsigned changes = 0;
+	for (unsigned i = 0; i < count; i++) {
+		struct hb_request request = {.begin_ns = service->now_ns + pause_ns};
+		request.end_ns = service->now_ns = request.begin_ns + took_ns;
+		changes += hb_slo_slices_note(&service->slices, SLO_NS, &request);
+	}
+	return changes;
+}
+
+/* LP's slice in ns; 0 = the smallest one. */
+static int64_t low_slice(const struct service *service)
+{
+	int64_t low_ns, high_ns;
+	return hb_slo_slices_get(&service->slices, SLO_NS, SWITCH_NS, &low_ns, &high_ns) ? low_ns : 0;
+}
+
+static void the_slack_is_known_after_64_requests(void **state)
+{
+	struct service service = {.now_ns = MS};
+	int64_t low_ns, high_ns;
+	assert_int_equal(serve(&service, 62, 10 * MS, 3 * MS), 0);
+	serve(&service, 1, 10 * MS, 9 * MS); /* one outlier does not count */
+	assert_int_equal(low_slice(&service), 0);
+	assert_int_equal(serve(&service, 1, 10 * MS, 32 * MS / 10), 1);
+	assert_true(hb_slo_slices_get(&service.slices, SLO_NS, SWITCH_NS, &low_ns, &high_ns));
+	assert_int_equal(high_ns, 32 * MS / 10);
+	assert_int_equal(low_ns, 168 * MS / 10 / 8 * 7 / 16 - 2 * SWITCH_NS);
+	assert_false(hb_slo_slices_get(&service.slices, 35 * MS / 10, SWITCH_NS, &low_ns, &high_ns));
+	assert_false(hb_slo_slices_get(&service.slices, 0, SWITCH_NS, &low_ns, &high_ns));
+}
+
+static void the_share_follows_what_requests_show(void **state)
+{
+	struct service service = {.now_ns = MS};
+	serve(&service, 64, 10 * MS, 4 * MS);
+	int64_t first_ns = low_slice(&service);
+	assert_int_equal(serve(&service, 128, 20 * MS, 9 * MS), 2);
+	int64_t more_ns = low_slice(&service);
+	assert_true(more_ns > first_ns);
+	assert_int_equal(serve(&service, 1, 40 * MS, 19 * MS), 0);
+	assert_int_equal(serve(&service, 1, 40 * MS, 19 * MS), 1);
+	assert_true(low_slice(&service) < more_ns);
+	int64_t less_ns = low_slice(&service);
+	assert_int_equal(serve(&service, 64, 20 * MS, 9 * MS), 0); /* it waits longer than before */
+	assert_int_equal(serve(&service, 64, 20 * MS, 9 * MS), 1);
+	assert_true(low_slice(&service) > less_ns);
+	for (int i = 0; i < 20; i++)
+		serve(&service, 2, 40 * MS, 21 * MS);
+	assert_int_equal(low_slice(&service), 0);
+}
+
+static void all_of_the_slack_is_used_at_most(void **state)
+{
+	struct service service = {.now_ns = MS};
+	serve(&service, 64 + 64 * 30, 20 * MS, 4 * MS);
+	assert_int_equal(low_slice(&service), 14 * MS - 2 * SWITCH_NS);
+}
+
+static void tokens_do_not_wait_for_each_other(void **state)
+{
+	struct service service = {.now_ns = MS};
+	serve(&service, 64 + 64 * 30, MS / 100, 4 * MS);
+	assert_int_equal(low_slice(&service), 14 * MS - 2 * SWITCH_NS);
+}
+
+/* Bursts of eight requests without pauses, three quarters of the time. */
+static void the_slack_is_left_to_requests_that_queue(void **state)
+{
+	struct service service = {.now_ns = MS};
+	for (int i = 0; i < 40; i++) {
+		serve(&service, 1, 10 * MS, 4 * MS);
+		serve(&service, 7, MS / 100, 4 * MS);
+	}
+	assert_true(service.slices.learned);
+	assert_int_equal(low_slice(&service), 0);
+}
+
+/* In a burst of eight the last one waited for the others: 7 x 3 ms / 2, more than its own time shows. */
+static void the_wait_in_a_burst_counts(void **state)
+{
+	struct service service = {.now_ns = MS};
+	serve(&service, 64, 100 * MS, 3 * MS);
+	int64_t first_ns = low_slice(&service);
+	for (int i = 0; i < 4; i++) {
+		serve(&service, 1, 400 * MS, 6 * MS);
+		serve(&service, 7, MS / 100, 6 * MS);
+	}
+	assert_true(low_slice(&service) < first_ns);
+}
+
+static void the_time_alone_is_learned_again(void **state)
+{
+	struct service service = {.now_ns = MS};
+	serve(&service, 64 + 4096, 20 * MS, 4 * MS);
+	assert_int_equal(low_slice(&service), 0);
+	serve(&service, 64, 20 * MS, 12 * MS);
+	assert_int_equal(low_slice(&service), 7 * MS - 2 * SWITCH_NS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_slack_is_known_after_64_requests),
+		cmocka_unit_test(the_share_follows_what_requests_show),
+		cmocka_unit_test(all_of_the_slack_is_used_at_most),
+		cmocka_unit_test(tokens_do_not_wait_for_each_other),
+		cmocka_unit_test(the_slack_is_left_to_requests_that_queue),
+		cmocka_unit_test(the_wait_in_a_burst_counts),
+		cmocka_unit_test(the_time_alone_is_learned_again),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
