@@ -49,7 +49,7 @@ struct hb_slo_slices {
 	uint32_t share;                /* of the slack, in sixteenths */
 	uint32_t calm, patience;       /* batches since the share changed; those needed until it grows, 0 at first */
 	int64_t ended_ns, chain_ns;    /* end of the last request; begin of the chain that it belongs to */
-	uint32_t chained_ppm, of;      /* share of requests in chains, the mean of so many; smoothed from 128 on */
+	uint32_t chained_ppm, of;      /* share of requests in chains, and of how many; smoothed from 128 on */
 };
 
 /* A request of a tenant with this objective (0 = none) has ended. True: the slices may have changed. */
