@@ -77,7 +77,7 @@ static int allocate_tables(struct hb_core *core)
 	if (!core->slots || !core->turns.users || !core->present[0] || !core->present[1] || !core->actions ||
 	    !core->policy_state || !core->tenant_state || !core->hists || !core->free_hists)
 		return -ENOMEM;
-	return hb_timers_init(&core->timers, (n + 1) * HB_POLICY_TIMERS + 1);
+	return hb_timers_init(&core->timers, (n + 1) * HB_POLICY_TIMERS + 2);
 }
 
 /* Opens the stream for the dump of an ejected policy now, because opening one allocates memory. */
@@ -95,6 +95,7 @@ static void start_core(struct hb_core *core, int64_t now_ns)
 	core->now_ns = now_ns;
 	core->storm_since_ns = now_ns;
 	core->leaving = HB_TENANT_NONE;
+	core->memory.asker = HB_TENANT_NONE;
 	core->departed_idle_ns = -1;
 	core->policy.core = core;
 	hb_turns_init(core, core->ops->turns ? HB_TURNS_BY_USER : HB_TURNS_OFF);
@@ -160,13 +161,16 @@ void hb_core_free(struct hb_core *core)
 static void settle(struct hb_core *core)
 {
 	hb_turns_settle(core);
+	hb_memory_settle(core);
 	hb_guard_watch(core);
 }
 
 /* The timer of the turns has no callback: settle() ends the turn. */
 static void fire_timer(struct hb_core *core, uint32_t timer)
 {
-	if (timer != hb_core_turn_timer(core)) {
+	if (timer == hb_core_memory_timer(core)) {
+		hb_memory_expire(core);
+	} else if (timer != hb_core_turn_timer(core)) {
 		uint32_t group = timer / HB_POLICY_TIMERS;
 		core->n_policy_timers--;
 		if (hb_guard_timer(core))

@@ -30,6 +30,9 @@
  *    fields lie in the past. Events of other tenants during the request have to be
  *    posted before it; work that they began after the request's end, but that was
  *    posted before it, counts as beside the request.
+ *  - If tenants are elastic: post `memory_state` when what an LP tenant could move has
+ *    changed, `memory_need` when an allocation of HP does not fit, and `memory_moved`
+ *    once for each action `memory_move` that was carried out or refused.
  *  - Carry out actions in order. Actions of a removed tenant are withdrawn, so its
  *    id may be used again at once.
  *
@@ -69,6 +72,14 @@ enum hb_eject_reason {
 	HB_EJECT_TIMER_STORM,      /* timers without progress */
 	HB_EJECT_STALL,            /* kept a tenant waiting without a reason */
 	HB_EJECT_INIT,             /* init() failed */
+};
+
+/* How a need for memory ended (event memory_need). */
+enum hb_memory_result {
+	HB_MEMORY_ENOUGH,        /* the memory is free now */
+	HB_MEMORY_NOTHING_MOVES, /* LP has less memory that can move */
+	HB_MEMORY_NO_ROOM,       /* peer and host have less room */
+	HB_MEMORY_NO_ANSWER,     /* tenants refused to move or did not answer, now or a short time ago */
 };
 
 enum hb_event_kind {

@@ -117,6 +117,7 @@ static void detach_tenant(struct hb_core *core, struct hb_slot *slot)
 	if (slot->tenant.priority == HB_PRIORITY_HIGH)
 		core->n_high--;
 	hb_turns_forget(core, id);
+	hb_memory_forget(core, slot);
 	slot->tenant.present = false;
 }
 
@@ -231,6 +232,26 @@ static int post_drained(struct hb_core *core, const struct hb_event *event)
 	slot->tenant.undrained = false;
 	HB_POLICY_CALL(core, drained, event->tenant);
 	return 0;
+}
+
+/* --- memory --- */
+
+static int post_memory_state(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	return slot ? hb_memory_post_state(core, slot, event->memory_state.movable_bytes) : -ENOENT;
+}
+
+static int post_memory_need(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	return slot ? hb_memory_post_need(core, slot, event) : -ENOENT;
+}
+
+static int post_memory_moved(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	return slot ? hb_memory_post_moved(core, slot, event->memory_moved.moved_bytes) : -ENOENT;
 }
 
 int hb_core_apply_event(struct hb_core *core, const struct hb_event *event)

@@ -9,6 +9,7 @@
  *	policy_api.c   what policy.h offers to policies
  *	guard.c        checks on the policy, ejection
  *	turns.c        gates, and turns of LP tenants
+ *	memory_moves.c moves of LP's memory that make room for HP
  *	core_state.c   tenants, the queue of actions, ids of timers
  *	core_timers.c  timers: a heap of fixed size
  */
@@ -43,8 +44,22 @@ uint32_t hb_timers_pop(struct hb_timers *timers);
 
 #define HB_HIST_NONE UINT32_MAX
 
+/* Memory of a tenant. */
+struct hb_memory_slot {
+	/* LP */
+	uint64_t movable_bytes;
+	uint64_t ordered_bytes; /* the move that it was asked for; 0 = none */
+	int64_t answer_by_ns;
+	int64_t skip_until_ns; /* after a refusal */
+	/* HP: its need, while it has one */
+	bool needs;
+	uint64_t need_sequence; /* order of needs */
+	uint64_t need_bytes, free_bytes, peer_bytes, host_bytes;
+};
+
 struct hb_slot {
 	struct hb_tenant tenant;
+	struct hb_memory_slot memory;
 	uint32_t turn_user;    /* LP: index of its user's record in hb_turns.users */
 	int64_t turn_used_ns;  /* LP, turns by weight: charged time divided by the weight */
 	uint32_t hist;         /* index of its pair of histograms; HB_HIST_NONE for LP */
@@ -80,6 +95,17 @@ struct hb_turns {
 	int64_t leaving_since_ns;
 };
 
+/* The need for memory that is served. Needs are served one after the other. */
+struct hb_memory_moves {
+	uint32_t asker;       /* HB_TENANT_NONE = there is none */
+	uint64_t short_bytes; /* still missing */
+	uint64_t moved_bytes;
+	uint64_t peer_bytes, host_bytes; /* room that no order has claimed */
+	int64_t answer_by_ns;
+	uint64_t next_sequence;
+	uint32_t n_needs, n_orders; /* HP tenants with a need; LP tenants that were asked for a move */
+};
+
 struct hb_core {
 	struct hb_core_config config;
 	const struct hb_policy_ops *ops;
@@ -101,6 +127,7 @@ struct hb_core {
 	struct hb_timers timers;
 	uint32_t n_policy_timers; /* set ones */
 	struct hb_turns turns;
+	struct hb_memory_moves memory;
 
 	struct hb_action *actions; /* ring */
 	uint32_t actions_size, actions_first, actions_count;
@@ -135,6 +162,7 @@ void hb_core_withdraw(struct hb_core *core, uint32_t tenant);
 /* Timer ids. HB_TENANT_NONE = the policy's timers without a tenant. */
 uint32_t hb_core_policy_timer(const struct hb_core *core, uint32_t tenant, uint32_t tag);
 uint32_t hb_core_turn_timer(const struct hb_core *core);
+uint32_t hb_core_memory_timer(const struct hb_core *core);
 void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer);
 
 /* --- turns.c --- */
@@ -151,6 +179,18 @@ void hb_turns_forget(struct hb_core *core, uint32_t tenant);
 /* Ends and gives turns that are due. */
 void hb_turns_settle(struct hb_core *core);
 int64_t hb_turns_used_ns(const struct hb_core *core);
+
+/* --- memory_moves.c --- */
+
+int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t movable_bytes);
+int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event);
+int hb_memory_post_moved(struct hb_core *core, struct hb_slot *slot, uint64_t moved_bytes);
+/* The tenant leaves; it is still present. */
+void hb_memory_forget(struct hb_core *core, struct hb_slot *slot);
+/* Orders moves and answers needs that are due. */
+void hb_memory_settle(struct hb_core *core);
+/* The memory timer has fired. */
+void hb_memory_expire(struct hb_core *core);
 
 /* --- guard.c --- */
 

@@ -6,12 +6,13 @@
 
 /*
  * The worst case: two callbacks of a policy at their limit (a request ended and
- * changed the SLO), a change of turns over all tenants, and an ejection that undoes
- * everything (its record, and gate, slice and allowance of each tenant).
+ * changed the SLO), a change of turns over all tenants, an ejection that undoes
+ * everything (its record, and gate, slice and allowance of each tenant), and a move of
+ * memory or an answer for each tenant.
  */
 uint32_t hb_core_most_actions(uint32_t tenants)
 {
-	return 2 * HB_POLICY_ASKS(tenants) + 5 * tenants + 8;
+	return 2 * HB_POLICY_ASKS(tenants) + 6 * tenants + 8;
 }
 
 /* --- tenants --- */
@@ -121,6 +122,11 @@ uint32_t hb_core_policy_timer(const struct hb_core *core, uint32_t tenant, uint3
 uint32_t hb_core_turn_timer(const struct hb_core *core)
 {
 	return (core->config.max_tenants + 1) * HB_POLICY_TIMERS;
+}
+
+uint32_t hb_core_memory_timer(const struct hb_core *core)
+{
+	return hb_core_turn_timer(core) + 1;
 }
 
 void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer)

@@ -168,6 +168,13 @@ static int read_duration(const char *key, const char *text, int64_t *value_ns, s
 	return code ? hb_error_set(error, code, "%s: %s", key, why.text) : 0;
 }
 
+static int read_bytes(const char *key, const char *text, uint64_t *bytes, struct hb_error *error)
+{
+	struct hb_error why;
+	int code = hb_bytes_parse(text, bytes, &why);
+	return code ? hb_error_set(error, code, "%s: %s", key, why.text) : 0;
+}
+
 static int read_value(const struct field *field, const char *text, char *at, struct hb_error *error)
 {
 	uint64_t number = 0;
@@ -177,6 +184,8 @@ static int read_value(const struct field *field, const char *text, char *at, str
 		return read_name(field->text, text, (struct hb_name *)at, error);
 	case FIELD_NS:
 		return read_duration(field->text, text, (int64_t *)at, error);
+	case FIELD_BYTES:
+		return read_bytes(field->text, text, (uint64_t *)at, error);
 	case FIELD_PPM:
 		return read_percent(field->text, text, (uint32_t *)at, error);
 	case FIELD_U32:
@@ -278,6 +287,9 @@ static void print_value(const struct field *field, const char *at, FILE *out)
 		break;
 	case FIELD_NS:
 		fputs(hb_duration_format(*(const int64_t *)at, text), out);
+		break;
+	case FIELD_BYTES:
+		fputs(hb_bytes_format(*(const uint64_t *)at, text), out);
 		break;
 	case FIELD_PPM:
 		print_percent(*(const uint32_t *)at, out);

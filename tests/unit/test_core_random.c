@@ -335,6 +335,12 @@ static void garbage_is_survived(void **state)
 				event.request_past.measured = hb_rng_below(&rng, 2);
 				event.request_past.harm_ns = (int64_t)hb_rng_below(&rng, 1000000);
 			}
+			if (event.kind == HB_EVENT_MEMORY_STATE && hb_rng_below(&rng, 4))
+				event.memory_state.movable_bytes = hb_rng_below(&rng, UINT64_C(1) << 40);
+			if (event.kind == HB_EVENT_MEMORY_NEED && hb_rng_below(&rng, 4))
+				event.memory_need.need_bytes = hb_rng_below(&rng, UINT64_C(1) << 40);
+			if (event.kind == HB_EVENT_MEMORY_MOVED && hb_rng_below(&rng, 4))
+				event.memory_moved.moved_bytes = hb_rng_below(&rng, UINT64_C(1) << 40);
 			now_ns += (int64_t)hb_rng_below(&rng, 1000000);
 			int error = hb_core_post(core, now_ns, &event);
 			accepted += !error;
