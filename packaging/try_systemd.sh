@@ -25,7 +25,7 @@ done
 folder=${1:-}
 if [[ -z $folder ]]; then
 	folder=$(mktemp -d)
-	trap 'rm -rf "$folder"' EXIT
+	trap 'rm -rf --one-file-system "$folder"' EXIT
 fi
 mkdir -p "$folder"
 folder=$(realpath "$folder")
@@ -45,9 +45,9 @@ cp packaging/{checks_under_systemd,unit_limits}.sh "$folder/build/bench/tenant/c
 # Installs the dependencies of the package from Debian, as apt would.
 if [[ ! -f $tree-is-complete ]]; then
 	echo "making a Debian 12 (log: $folder/debootstrap.log)"
-	rm -rf "$tree"
+	rm -rf --one-file-system "$tree"
 	asked=$(dpkg-deb --field "$(echo "$share"/*.deb)" Depends | sed 's/ *([^)]*)//g; s/ *|[^,]*//g; s/, */,/g')
-	debootstrap --variant=minbase --include="$extra,$asked" bookworm "$tree" >"$folder/debootstrap.log" 2>&1 ||
+	unshare --mount debootstrap --variant=minbase --include="$extra,$asked" bookworm "$tree" >"$folder/debootstrap.log" 2>&1 ||
 		die "debootstrap failed: $(tail -n 5 "$folder/debootstrap.log")"
 	touch "$tree-is-complete"
 fi
