@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs as root in the minimal Debian that try_tarball.sh has made: unpacks the tarball and installs the wheel, and uses both
-# as a user without rights, on a simulated GPU. Prints one line for each check. Must not run anywhere else.
+# Runs as root in the minimal Debian that try_release.sh has made: unpacks the tarball and installs the wheel (archives), or
+# finds the RPM package installed (package), and uses them as a user without rights, on a simulated GPU. Prints one line for
+# each check. Must not run anywhere else. usage: checks_in_chroot.sh archives|package
 # shellcheck disable=SC2016 # what is in quotes is for the user's shell
 set -uo pipefail
-cd /share || exit 1
+# Only there it is the first process and has this folder.
+(($$ == 1)) && cd /share || exit 1
 export LC_ALL=C
 bad=0
 
@@ -81,6 +83,18 @@ end_programs() {
 id ann >/dev/null 2>&1 || useradd --create-home ann
 install --directory --owner=ann --mode=0700 /tmp/ann
 install --owner=ann --mode=0600 key.pem /tmp/ann
+if [[ $1 == package ]]; then
+	echo "the RPM package"
+	bin=/usr/sbin:/usr/bin tenant=/usr/libexec/hummingbird/cuda-tenant under=()
+	cp -r /usr/share/doc/hummingbird/examples /tmp/examples
+	check "its unit is there" test -s /usr/lib/systemd/system/hummingbird.service
+	check "its user is there" getent passwd hummingbird
+	check "its configuration has no error" hb config check --system
+	try_programs
+	end_programs
+	userdel hummingbird
+	exit $bad
+fi
 rm -rf /opt/* /etc/systemd/system/hummingbird.service
 check "the tarball unpacks" tar -C /opt -xf "$(echo hummingbird-*.tar.gz)"
 ((!bad)) || exit 1
@@ -107,6 +121,7 @@ check "its configuration has no error" /opt/moved/bin/hb config check --system
 check "its user is there" getent passwd hummingbird
 check "the service is removed" /opt/moved/share/hummingbird/install-service --remove
 check "its unit is gone" test ! -e /etc/systemd/system/hummingbird.service
+userdel hummingbird
 
 echo "the same on a kernel without the calls that are newer than Linux 5.3"
 end_programs

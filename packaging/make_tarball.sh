@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 if [[ ${1:-} == --no-install ]]; then shift; else hb_install build release; fi
-out=$(realpath "${1:-$OLDPWD}")
-work=$(realpath -m "${2:-build-tarball}")
+out=$(cd "$OLDPWD" && realpath "${1:-.}")
+work=${2:+$(cd "$OLDPWD" && realpath -m "$2")}
+work=${work:-$PWD/build-tarball}
 libraries=$work/libraries
 packaging/static_libraries.sh "$libraries"
 

@@ -12,8 +12,9 @@ if [[ ${1:-} == --no-install ]]; then
 	options=("$1")
 	shift
 fi
-out=$(realpath "${1:-$OLDPWD}")
-work=$(realpath -m "${2:-build-tarball}")
+out=$(cd "$OLDPWD" && realpath "${1:-.}")
+work=${2:+$(cd "$OLDPWD" && realpath -m "$2")}
+work=${work:-$PWD/build-tarball}
 packaging/make_tarball.sh "${options[@]}" "$out" "$work"
 
 prefix=$(echo "$work"/tree/*)
