@@ -79,6 +79,17 @@ static void shorten_command(json_t *object, const char *key)
 	json_object_set_new(object, key, program_json(command ? command : ""));
 }
 
+/* The last fault in the MPS server names programs, too. */
+static void shorten_fault(json_t *fault)
+{
+	json_t *entry;
+	size_t i;
+	if (!json_is_object(fault))
+		return;
+	shorten_command(fault, "command");
+	json_array_foreach(json_object_get(fault, "harmed"), i, entry) shorten_command(entry, "command");
+}
+
 static char *make_status(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
 {
 	json_t *root = hb_status_json(daemon, now_ns), *entry;
@@ -88,6 +99,7 @@ static char *make_status(struct hb_daemon *daemon, int64_t now_ns, size_t *lengt
 		shorten_command(entry, "command");
 		json_object_del(entry, "engine_why"); /* contains the command line of the other program */
 	}
+	shorten_fault(json_object_get(json_object_get(json_object_get(root, "daemon"), "mps"), "fault"));
 	json_array_foreach(json_object_get(root, "engines"), i, entry)
 	{
 		shorten_command(entry, "high");

@@ -183,6 +183,19 @@ class Metrics(unittest.TestCase):
         for connection in idle:
             connection.close()
 
+    def test_the_page_names_programs_of_a_fault_without_their_arguments(self):
+        with Stack(scale=0.3, config=CONFIG) as stack:
+            stack.start_daemon()
+            victim = stack.start("low", "train", 500, 0)
+            victim.expect("running")
+            culprit = stack.start("low", "train", 500, 0, HB_SIM_ILLEGAL="20")
+            for program in culprit, victim:
+                self.assertNotEqual(program.ended(), 0)
+            wait_until("the fault is known", lambda: stack.status()["daemon"]["mps"]["fault"])
+            self.assertIn("train 500", stack.status()["daemon"]["mps"]["fault"]["command"])
+            fault = json.loads(get(stack, "/status.json")[1])["daemon"]["mps"]["fault"]
+            self.assertEqual({fault["command"], *(entry["command"] for entry in fault["harmed"])}, {"cuda-tenant"})
+
     def test_metrics_are_off_by_default_and_a_used_port_does_not_stop_the_daemon(self):
         with Stack() as stack:
             stack.start_daemon()
