@@ -180,13 +180,13 @@ static void try_gpcs(struct doctor_report *report, const struct doctor_request *
 	json_decref(answer);
 }
 
-/* Adds a warning, not an error, when processes use the GPU without Hummingbird. */
-static void add_uncovered(struct doctor_report *report, const json_t *answer)
+/* Adds a warning, not an error, when processes on the GPU are not managed. */
+static void add_not_managed(struct doctor_report *report, const json_t *answer)
 {
 	const json_t *gpu, *entry;
 	size_t i, j, n = 0;
 	char *at = NULL;
-	struct hb_probe *probe = add_probe(report, "nothing uncovered", false);
+	struct hb_probe *probe = add_probe(report, "all managed", false);
 	probe->works = true;
 	strcpy(probe->found, "every process on the GPU is a tenant");
 	json_array_foreach(json_object_get(answer, "gpus"), i, gpu)
@@ -264,7 +264,7 @@ static void try_priority(struct doctor_report *report, const char *priority, con
 		add_context_memory(report, priority, use);
 	}
 	if (last && !*failed)
-		add_uncovered(report, answer);
+		add_not_managed(report, answer);
 	json_decref(answer);
 }
 

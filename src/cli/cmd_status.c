@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/column_help.h"
 #include "cli/status_fields.h"
 #include "cli/status_requests.h"
 #include "cli/status_source.h"
@@ -20,17 +21,35 @@
 
 #define COMMAND "status"
 
-static const char usage[] = "usage: hb status [OPTION...]\n"
-			    "\n"
-			    "Shows the daemon, its GPUs and its tenants: priority, engine, which mechanisms are\n"
-			    "enforced, and why the others are not.\n"
-			    "\n"
-			    "  --json          print everything as JSON\n"
-			    "  --gpu sim       show the daemon for simulated GPUs\n"
-			    "  --from FILE     show a file that --json wrote; - is standard input\n"
-			    "  -h, --help\n"
-			    "\n"
-			    "exit status: 0 done, 1 no daemon answers, 2 bad command line\n";
+static const char usage_head[] = "usage: hb status [OPTION...]\n"
+				 "\n"
+				 "Shows the daemon, its GPUs and its tenants: priority, engine, which mechanisms are\n"
+				 "enforced, and why the others are not.\n"
+				 "\n"
+				 "  --json          print everything as JSON\n"
+				 "  --gpu sim       show the daemon for simulated GPUs\n"
+				 "  --from FILE     show a file that --json wrote; - is standard input\n"
+				 "  -h, --help\n"
+				 "\n"
+				 "columns:\n";
+static const char usage_tail[] = "\nexit status: 0 done, 1 no daemon answers, 2 bad command line\n";
+
+/* X(format, title, help) */
+#define COLUMNS(X) \
+	X("%4s  ", "id", "number of the tenant, for hb set") \
+	X("%-10s ", "priority", "high, low, or mps server: in it low-priority programs run") \
+	X("%-7s ", "pid", "process of hb run, which becomes the command or its supervisor") \
+	X("%-8s ", "user", "the tenant's user") \
+	X("%-6s ", "slo", "latency objective that the tenant asked for; -: none") \
+	X("%9s ", "memory", "GPU memory that the tenant has allocated, on all its GPUs") \
+	X("%10s  ", "launches", "kernels and graphs that the tenant has launched") \
+	X("%s\n", "command", "the command that hb run started")
+static const struct hb_column_help tenant_columns[] = {
+#define X(format, title, help) {title, help},
+	COLUMNS(X)
+#undef X
+};
+#define N_TENANT_COLUMNS (sizeof tenant_columns / sizeof *tenant_columns)
 
 enum status_option_code { OPTION_JSON = 256, OPTION_GPU, OPTION_FROM };
 
@@ -60,6 +79,11 @@ static int read_command_line(int argc, char **argv, struct status_request *reque
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
+	static char usage[HB_COLUMN_HELP_MAX];
+	struct hb_column_help all[N_TENANT_COLUMNS + HB_STATUS_USER_COLUMNS];
+	memcpy(all, tenant_columns, sizeof tenant_columns);
+	memcpy(all + N_TENANT_COLUMNS, hb_status_user_columns, sizeof hb_status_user_columns);
+	hb_column_help_text(usage, usage_head, all, sizeof all / sizeof *all, usage_tail);
 	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
 	return hb_cli_read_options(&syntax, argc, argv, request);
 }
@@ -95,20 +119,20 @@ static void print_daemon(const json_t *daemon)
 		printf("no live page and metrics: %s\n", hb_status_text(metrics, "why"));
 }
 
-#define UNCOVERED_SHOWN 4
+#define NOT_MANAGED_SHOWN 4
 
 /* Prints "python (pid 77, 3GiB), Xorg (pid 3)", for example. */
-static void print_uncovered(const json_t *gpu)
+static void print_not_managed(const json_t *gpu)
 {
 	const json_t *list = json_object_get(gpu, "uncovered"), *entry;
 	size_t i, n = json_array_size(list);
 	if (n == 0)
 		return;
-	printf("  %zu process%s without Hummingbird: ", n, n == 1 ? "" : "es");
+	printf("  %zu process%s not managed by Hummingbird: ", n, n == 1 ? "" : "es");
 	json_array_foreach(list, i, entry)
 	{
 		char memory[HB_UNITS_TEXT_MAX] = "";
-		if (i == UNCOVERED_SHOWN)
+		if (i == NOT_MANAGED_SHOWN)
 			break;
 		if (json_is_integer(json_object_get(entry, "memory")))
 			hb_bytes_format((uint64_t)hb_status_number(entry, "memory"), memory);
@@ -116,7 +140,7 @@ static void print_uncovered(const json_t *gpu)
 		       *hb_status_text(entry, "name") ? hb_status_text(entry, "name") : "?",
 		       (long long)hb_status_number(entry, "pid"), *memory ? ", " : "", memory);
 	}
-	puts(n > UNCOVERED_SHOWN ? ", ..." : "");
+	puts(n > NOT_MANAGED_SHOWN ? ", ..." : "");
 }
 
 /* "last fault 5 min ago: Xid 31 (...), process 77 (train), tenant 3 of user ann; 2 faults so far" */
@@ -157,7 +181,7 @@ static void print_gpu(const json_t *gpu)
 	print_health(json_object_get(gpu, "health"));
 	if (*hb_status_text(gpu, "uncovered_why"))
 		printf("  not all processes on the GPU are known: %s\n", hb_status_text(gpu, "uncovered_why"));
-	print_uncovered(gpu);
+	print_not_managed(gpu);
 }
 
 static void print_mechanism(const json_t *entry)
@@ -229,8 +253,10 @@ static void print_tenants(const json_t *root)
 		puts("no tenants");
 		return;
 	}
-	printf("\n%4s  %-10s %-7s %-8s %-6s %9s %10s  %s\n", "id", "priority", "pid", "user", "slo", "memory",
-	       "launches", "command");
+	putchar('\n');
+#define X(format, title, help) printf(format, title);
+	COLUMNS(X)
+#undef X
 	json_array_foreach(tenants, i, entry) print_tenant(entry);
 }
 

@@ -21,29 +21,27 @@
 #define COMMAND "top"
 #define WIDTH_DEFAULT 132
 
-static const char usage[] = "usage: hb top [OPTION...]\n"
-			    "\n"
-			    "Shows GPUs and tenants as they are now: SLO and attainment, requests, latency, share\n"
-			    "of the GPU, preemptions. On a terminal the view is live; press h for the keys,\n"
-			    "which also change priority and SLO.\n"
-			    "\n"
-			    "  --once           print one view, with rates since each tenant started\n"
-			    "  --samples N      print N views, with rates over the interval between them\n"
-			    "  --interval TIME  time between two views (default 1s)\n"
-			    "  --sort KEY       sort by id, priority, requests, p99, met, share, memory or\n"
-			    "                   preemptions\n"
-			    "  --reverse        reverse the order\n"
-			    "  --filter WORD    show only tenants with this word in program, user or priority\n"
-			    "  --json           print JSON, with --once or --samples\n"
-			    "  --gpu sim        show the daemon for simulated GPUs\n"
-			    "  --from FILE      show a file that hb status --json wrote; given twice: rates\n"
-			    "                   between the two files\n"
-			    "  -h, --help\n"
-			    "\n"
-			    "columns:\n"
-			    "  MET       attainment: share of requests within the SLO\n"
-			    "  SHARE     share of the time on the GPU; ~ = estimated from the times of launches\n"
-			    "  UNREADY   share of requests that arrived before the GPU was taken over for them\n";
+static const char usage_head[] =
+	"usage: hb top [OPTION...]\n"
+	"\n"
+	"Shows GPUs and tenants as they are now: SLO and attainment, requests, latency, share\n"
+	"of the GPU, preemptions. On a terminal the view is live; press h for the keys\n"
+	"and the meaning of the columns. Keys also change priority and SLO.\n"
+	"\n"
+	"  --once           print one view, with rates since each tenant started\n"
+	"  --samples N      print N views, with rates over the interval between them\n"
+	"  --interval TIME  time between two views (default 1s)\n"
+	"  --sort KEY       sort by id, priority, requests, p99, met, share, memory or\n"
+	"                   preemptions\n"
+	"  --reverse        reverse the order\n"
+	"  --filter WORD    show only tenants with this word in program, user or priority\n"
+	"  --json           print JSON, with --once or --samples\n"
+	"  --gpu sim        show the daemon for simulated GPUs\n"
+	"  --from FILE      show a file that hb status --json wrote; given twice: rates\n"
+	"                   between the two files\n"
+	"  -h, --help\n"
+	"\n"
+	"columns:\n";
 
 enum top_option_code {
 	OPTION_ONCE = 256,
@@ -147,6 +145,8 @@ static int read_command_line(int argc, char **argv, struct top_request *request)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
+	static char usage[HB_COLUMN_HELP_MAX];
+	hb_column_help_text(usage, usage_head, hb_top_columns, HB_TOP_COLUMNS, "");
 	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
 	int status = hb_cli_read_options(&syntax, argc, argv, request);
 	if (status < 0 && request->json && !request->samples && !request->n_from)

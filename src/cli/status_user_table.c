@@ -7,6 +7,20 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* X(format, title, help); the column of the user has the help of the same column of tenants. */
+#define COLUMNS(X) \
+	X("%8s ", "tenants", "users: tenants that the user has") \
+	X("%10s ", "processes", "users: processes that use CUDA") \
+	X("%12s ", "connections", "users: connections to the daemon") \
+	X("%11s ", "daemon time", "users: share of the daemon's time that the user's messages took") \
+	X("%8s ", "refused", "users: requests refused because the user held too many places") \
+	X("%15s\n", "log lines cut", "users: lines about the user that were left out of the daemon's log")
+const struct hb_column_help hb_status_user_columns[HB_STATUS_USER_COLUMNS] = {
+#define X(format, title, help) {title, help},
+	COLUMNS(X)
+#undef X
+};
+
 static long long sum_refused(const json_t *user)
 {
 	long long sum = 0;
@@ -42,7 +56,9 @@ void hb_status_print_users(const json_t *root)
 	size_t i;
 	if (!is_worth_showing(users))
 		return;
-	printf("\n%-12s %8s %10s %12s %11s %8s %15s\n", "user", "tenants", "processes", "connections", "daemon time",
-	       "refused", "log lines cut");
+	printf("\n%-12s ", "user");
+#define X(format, title, help) printf(format, title);
+	COLUMNS(X)
+#undef X
 	json_array_foreach(users, i, user) print_user(user);
 }

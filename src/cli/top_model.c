@@ -175,7 +175,7 @@ static void fill_gpu(struct hb_top_gpu *to, const json_t *gpu)
 	to->lost = json_is_true(json_object_get(json_object_get(gpu, "health"), "lost"));
 	to->high = (uint32_t)hb_status_number(gpu, "high");
 	to->low = (uint32_t)hb_status_number(gpu, "low");
-	to->uncovered = (uint32_t)json_array_size(json_object_get(gpu, "uncovered"));
+	to->not_managed = (uint32_t)json_array_size(json_object_get(gpu, "uncovered"));
 	to->memory_used = (uint64_t)hb_status_number(gpu, "memory_used");
 	to->memory_total = (uint64_t)hb_status_number(gpu, "memory_total");
 }

@@ -15,8 +15,8 @@
 
 struct hb_top_gpu {
 	const char *uuid, *name, *engine, *policy, *ejected;
-	bool lost; /* the GPU does not answer the driver */
-	uint32_t high, low, uncovered;
+	bool lost;                          /* the GPU does not answer the driver */
+	uint32_t high, low, not_managed;    /* tenants of each priority; processes that belong to no tenant */
 	uint64_t memory_used, memory_total; /* bytes; memory_total 0 = not known */
 	double harvest;                     /* share of the time in which low priority had the GPU, or HB_TOP_UNKNOWN */
 	bool harvest_estimated; /* `harvest` is estimated from the times of launches, because there are no turns */

@@ -29,7 +29,8 @@ struct top_screen {
 	json_t *status; /* the last status; NULL = none yet */
 	json_t *before; /* the status before the last one; NULL = none yet */
 	struct hb_top_model model;
-	bool modelled, detail, help, paused, leave;
+	bool modelled, detail, paused, leave;
+	enum { HELP_OFF, HELP_KEYS, HELP_COLUMNS, HELP_PAGES } help;
 	uint32_t selected; /* id of the selected tenant; 0 = none yet */
 	enum top_prompt prompt;
 	char input[64], message[160];
@@ -49,6 +50,7 @@ static const char *const help_lines[] = {
 	"p                change its priority: high to low, low to high",
 	"o                change its SLO: 10ms, p99<10ms, auto, none",
 	"space            pause the display",
+	"h                explain the columns; again or Esc: back",
 	"q                quit",
 };
 
@@ -116,7 +118,9 @@ static void paint_body(struct top_screen *screen)
 	const struct hb_top_tenant *chosen = hb_top_model_find(&screen->model, screen->selected);
 	screen->row = 0;
 	screen->selected_row = -1;
-	if (screen->help)
+	if (screen->help == HELP_COLUMNS)
+		hb_top_view_columns(COLS, paint_line, screen);
+	else if (screen->help)
 		for (size_t i = 0; i < sizeof help_lines / sizeof *help_lines; i++)
 			hb_top_view_text(help_lines[i], COLS, paint_line, screen);
 	else if (screen->detail && chosen)
@@ -267,11 +271,12 @@ static void handle_other_key(struct top_screen *screen, int key)
 		screen->detail = !screen->detail;
 		break;
 	case KEY_ESCAPE:
-		screen->detail = screen->help = false;
+		screen->detail = false;
+		screen->help = HELP_OFF;
 		break;
 	case 'h':
 	case '?':
-		screen->help = !screen->help;
+		screen->help = (screen->help + 1) % HELP_PAGES;
 		break;
 	case ' ':
 		screen->paused = !screen->paused;

@@ -64,6 +64,16 @@ static void emit_wrapped(struct view_page *page, enum hb_top_style style, const 
 	emit_line(page, style, line);
 }
 
+void hb_top_view_columns(int width, hb_top_line *line, void *argument)
+{
+	struct view_page page = {width, line, argument, 0};
+	char text[HB_TOP_LINE_MAX];
+	for (size_t i = 0; i < HB_TOP_COLUMNS; i++) {
+		snprintf(text, sizeof text, "%-16s %s", hb_top_columns[i].title, hb_top_columns[i].help);
+		emit_wrapped(&page, HB_TOP_PLAIN, text);
+	}
+}
+
 void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argument)
 {
 	struct view_page page = {width, line, argument, 0};
@@ -135,24 +145,31 @@ static bool is_late(const struct hb_top_tenant *tenant)
 /* --- columns ----------------------------------------------------------------------------- */
 
 /*
- * X(title, width, rank, left, text). A narrow screen drops the columns with the highest rank first; the command gets the
- * rest of the line. `text` formats the tenant `t`; `s` and `room` are buffers for it.
+ * X(title, width, rank, left, text, help). A narrow screen drops the columns with the highest rank first; the command gets
+ * the rest of the line. `text` formats the tenant `t`; `s` and `room` are buffers for it.
  */
 #define COLUMNS(X) \
-	X("ID", 4, 0, false, (snprintf(s, 16, "%" PRIu32, t->id), s)) \
-	X("PRIO", 4, 0, true, t->server ? "mps" : t->priority) \
-	X("USER", 8, 9, true, t->user) \
-	X("SLO", 7, 2, false, format_slo(t, s)) \
-	X("MET", 6, 1, false, format_percent(t->met, false, s)) \
-	X("REQ/S", 6, 3, false, t->high ? format_rate(t->requests_s, s) : "-") \
-	X("P50", 7, 5, false, t->p50_ns ? format_time(t->p50_ns, s) : "-") \
-	X("P99", 7, 2, false, t->p99_ns ? format_time(t->p99_ns, s) : "-") \
-	X("SHARE", 6, 4, false, format_percent(t->share, t->share_estimated, s)) \
-	X("LAUNCH/S", 8, 8, false, format_rate(t->launches_s, s)) \
-	X("PREEMPT/S", 9, 7, false, format_rate(t->preemptions_s, s)) \
-	X("UNREADY", 7, 8, false, format_percent(t->unready, false, s)) \
-	X("MEMORY", 8, 6, false, (hb_bytes_format(t->memory, room), room)) \
-	X("GATE", 6, 9, true, t->gate)
+	X("ID", 4, 0, false, (snprintf(s, 16, "%" PRIu32, t->id), s), "number of the tenant, for hb set") \
+	X("PRIO", 4, 0, true, t->server ? "mps" : t->priority, "priority: high or low; mps: the MPS server") \
+	X("USER", 8, 9, true, t->user, "the tenant's user") \
+	X("SLO", 7, 2, false, format_slo(t, s), "latency objective; auto: not learned yet") \
+	X("MET", 6, 1, false, format_percent(t->met, false, s), \
+	  "attainment: share of requests within the SLO; a line is red below the target") \
+	X("REQ/S", 6, 3, false, t->high ? format_rate(t->requests_s, s) : "-", "requests per second (high priority)") \
+	X("P50", 7, 5, false, t->p50_ns ? format_time(t->p50_ns, s) : "-", \
+	  "median of the latency of requests since the tenant started") \
+	X("P99", 7, 2, false, t->p99_ns ? format_time(t->p99_ns, s) : "-", \
+	  "99th percentile of the latency of requests since the tenant started") \
+	X("SHARE", 6, 4, false, format_percent(t->share, t->share_estimated, s), \
+	  "share of the time on the GPU: in requests (high) or turns (low); ~: estimated from the times of launches") \
+	X("LAUNCH/S", 8, 8, false, format_rate(t->launches_s, s), "launches of kernels and graphs per second") \
+	X("PREEMPT/S", 9, 7, false, format_rate(t->preemptions_s, s), \
+	  "high: requests per second while another tenant had work; low: how often per second its gate was closed " \
+	  "with work in flight") \
+	X("UNREADY", 7, 8, false, format_percent(t->unready, false, s), \
+	  "share of requests that arrived before the GPU was taken over for them") \
+	X("MEMORY", 8, 6, false, (hb_bytes_format(t->memory, room), room), "GPU memory that the tenant has allocated") \
+	X("GATE", 6, 9, true, t->gate, "open: the tenant may launch; closed: it waits")
 
 struct view_column {
 	const char *title;
@@ -161,11 +178,22 @@ struct view_column {
 };
 
 static const struct view_column columns[] = {
-#define X(title, width, rank, left, text) {title, width, rank, left},
+#define X(title, width, rank, left, text, help) {title, width, rank, left},
 	COLUMNS(X)
 #undef X
 };
+
+const struct hb_column_help hb_top_columns[HB_TOP_COLUMNS] = {
+#define X(title, width, rank, left, text, help) {title, help},
+	COLUMNS(X)
+#undef X
+		{"COMMAND", "the command without the folder of its program"},
+	{"LP active",
+	 "line of a GPU: share of the time in which low priority had it; ~: estimated, because it has no turns"},
+	{"not managed", "line of a GPU: processes on it that belong to no tenant"},
+};
 #define N_COLUMNS (sizeof columns / sizeof *columns)
+_Static_assert(HB_TOP_COLUMNS == N_COLUMNS + 3, "every column has a help line");
 #define COMMAND_LEAST 12
 
 /* Returns the highest rank whose columns fit beside COMMAND_LEAST characters of the command. */
@@ -213,7 +241,7 @@ static void emit_tenant(struct view_page *page, int rank, const struct hb_top_te
 {
 	char line[HB_TOP_LINE_MAX] = "", s[16], room[HB_UNITS_TEXT_MAX];
 	size_t used = 0, i = 0;
-#define X(title, width, rank_, left, text) \
+#define X(title, width, rank_, left, text, help) \
 	if (columns[i].rank <= rank) \
 		put_cell(line, &used, &columns[i], text); \
 	i++;
@@ -236,13 +264,13 @@ static void emit_gpu(struct view_page *page, const struct hb_top_gpu *gpu, size_
 	bool fits = add_part(line, page->width, "GPU %zu: %" PRIu32 " high, %" PRIu32 " low", number, gpu->high,
 			     gpu->low);
 	/* On a narrow screen the warning comes first. */
-	if (gpu->uncovered)
-		fits = fits && add_part(line, page->width, ", %" PRIu32 " not covered", gpu->uncovered);
-	(void)(fits && add_part(line, page->width, ", low gets %s", harvest) &&
-	       (gpu->uncovered || add_part(line, page->width, ", 0 not covered")) &&
+	if (gpu->not_managed)
+		fits = fits && add_part(line, page->width, ", %" PRIu32 " not managed", gpu->not_managed);
+	(void)(fits && add_part(line, page->width, ", LP active %s", harvest) &&
+	       (gpu->not_managed || add_part(line, page->width, ", 0 not managed")) &&
 	       add_part(line, page->width, "; %s of %s", used, total) &&
 	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name));
-	emit_line(page, gpu->uncovered ? HB_TOP_BAD : HB_TOP_PLAIN, line);
+	emit_line(page, gpu->not_managed ? HB_TOP_BAD : HB_TOP_PLAIN, line);
 	if (gpu->lost)
 		emit_line(page, HB_TOP_BAD, "  LOST: the GPU does not answer the driver");
 	if (*gpu->ejected)

@@ -6,6 +6,7 @@
 #ifndef HB_CLI_TOP_VIEW_H
 #define HB_CLI_TOP_VIEW_H
 
+#include "cli/column_help.h"
 #include "cli/top_model.h"
 
 #define HB_TOP_LINE_MAX 512
@@ -23,6 +24,11 @@ typedef void hb_top_line(void *argument, enum hb_top_style style, const char *te
 /* Emits the daemon, its GPUs, the titles and the tenants, in lines of at most `width` bytes. `selected` is an id, 0 = none. */
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line,
 		      void *argument);
+/* The columns of the list, and the words of a GPU's line, with their help. */
+#define HB_TOP_COLUMNS 17
+extern const struct hb_column_help hb_top_columns[HB_TOP_COLUMNS];
+/* Emits the help of all columns. */
+void hb_top_view_columns(int width, hb_top_line *line, void *argument);
 /* Emits a text on as many lines as it needs. */
 void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argument);
 /* Emits the details of one tenant and its latency histogram, in at most `height` lines. */

@@ -41,7 +41,7 @@ class OwnMemory(unittest.TestCase):
     def test_a_program_without_hummingbird_is_listed_until_it_ends(self):
         with Stack(scale=0.1) as stack:
             probes, status = doctor(stack)
-            self.assertTrue(probes["nothing uncovered"]["works"], probes["nothing uncovered"])
+            self.assertTrue(probes["all managed"]["works"], probes["all managed"])
             self.assertEqual(status, 0)
             stranger = stack.bare("--wait", "work", 1)
             stranger.expect("joined")
@@ -51,8 +51,8 @@ class OwnMemory(unittest.TestCase):
                              [(stranger.pid, "cuda-tenant")])
             self.assertGreaterEqual(gpu["uncovered"][0]["memory"], CONTEXT)
             probes, status = doctor(stack)
-            self.assertFalse(probes["nothing uncovered"]["works"])
-            self.assertEqual(probes["nothing uncovered"]["found"], f"cuda-tenant (pid {stranger.pid})")
+            self.assertFalse(probes["all managed"]["works"])
+            self.assertEqual(probes["all managed"]["found"], f"cuda-tenant (pid {stranger.pid})")
             self.assertEqual(status, 0, "a warning, not a failure")
             stranger.go()
             stranger.expect("done")
