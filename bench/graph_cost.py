@@ -5,7 +5,7 @@
   bench/graph_cost.py --build build [--rounds 2] [--replays 250] [--out FILE]
 
 The graph is one forward pass of BERT (batch 1, random weights). Each place is a new process, and the places take turns in each
-round, because the processors of a host are shared. `shim off` and `no masks` show which part of the shim costs time; `two streams
+round, because the processors of a host are shared. `shim off` and `masks off` show which part of the shim costs time; `two streams
 used` is a program that ran one kernel on another stream (src/decide/takeover_steps.h). Needs a GPU,
 PyTorch, transformers and MPS; prints a table of medians in microseconds last.
 """
@@ -28,13 +28,13 @@ LIMIT_S = 60
 PLACES = {
     "native": ("timeslice", True, {}),
     "native, two streams used": ("timeslice", True, {"GRAPH_OTHER_STREAM": "1"}),
-    "so, on the default stream": ("timeslice", True, {"GRAPH_OTHER_STREAM": "1", "GRAPH_ON_DEFAULT": "1"}),
+    "native, two used, default stream": ("timeslice", True, {"GRAPH_OTHER_STREAM": "1", "GRAPH_ON_DEFAULT": "1"}),
     "MPS": ("mps", True, {}),
     "MPS, default stream": ("mps", True, {"GRAPH_ON_DEFAULT": "1"}),
     "MPS, high stream priority": ("mps", True, {"GRAPH_PRIORITY": "-5"}),
     "temporal": ("temporal", True, {}),
     "spatial": ("spatial", True, {}),
-    "spatial, no masks": ("spatial", True, {"HB_MASKS": "0"}),
+    "spatial, masks off": ("spatial", True, {"HB_MASKS": "0"}),
     "spatial, shim off": ("spatial", True, {"HB_OFF": "1"}),
     "low priority alone": ("temporal", False, {}),
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Temporal: HP and LP have separate contexts, and the hardware switches between
- * them. This policy sets the time slices when tenants are added, changed or removed,
- * never during a launch. Foresight, which hides the context switch from HP, is
+ * them. This policy sets the time slices: when tenants are added, changed or removed,
+ * when the slack that LP may use has changed, and when LP falls below its minimum or
+ * reaches it; never during a launch. Foresight, which hides the context switch from HP, is
  * decided in HP's processes (decide/process_foresight.h).
  *
  * Idea. A context with the smallest slice loses the GPU as soon as another one has
  * work; a context with a long slice keeps the GPU until it has no work. So with LP at
  * the smallest slice and HP at a long one, HP waits for one context switch (190 us)
- * and never for LP's work. LP loses nothing while no other tenant has work.
+ * and, without slack (below), never for LP's work. LP loses nothing while no other tenant has work.
  *
  * Several LP tenants. Two contexts with tiny slices stop each other, so at most one
  * may have work: either all LP tenants share one MPS context (low_shared), or they
@@ -29,8 +30,8 @@
  * A guaranteed minimum of LP (low_minimum.h): while LP falls below it, LP has slices of
  * up to 2 ms, and HP's compute slices are so short that LP gets its share.
  *
- * Bad at: the gaps inside a request, which no LP tenant can use: an eager resnet50
- * leaves two thirds of its request time unused. LP's latency under turns: a turn is
+ * Bad at: the gaps inside a request, which LP can use only if there is slack: an eager
+ * resnet50 leaves two thirds of its request time unused. LP's latency under turns: a turn is
  * 50 ms.
  */
 #include "core/low_minimum.h"
@@ -118,6 +119,12 @@ struct high_state {
 	struct hb_slo_slices slack;
 };
 
+/* An objective that the core learned is the p99 alone and has no slack to give away. */
+static int64_t objective_with_slack_ns(const struct hb_tenant *tenant)
+{
+	return tenant->slo_auto ? 0 : tenant->slo_ns;
+}
+
 /* The slices that use the slack of the only HP tenant. False: there is none, or there are several HP tenants. */
 static bool use_slack(struct hb_policy *policy, struct hb_low_minimum_slices *slices)
 {
@@ -126,7 +133,7 @@ static bool use_slack(struct hb_policy *policy, struct hb_low_minimum_slices *sl
 		return false;
 	const struct high_state *state = hb_policy_tenant_state(policy, high);
 	int64_t low_ns, high_ns;
-	if (!hb_slo_slices_get(&state->slack, hb_policy_tenant(policy, high)->slo_ns,
+	if (!hb_slo_slices_get(&state->slack, objective_with_slack_ns(hb_policy_tenant(policy, high)),
 			       hb_policy_config(policy)->switch_ns, &low_ns, &high_ns))
 		return false;
 	slices->low_ns = low_ns;
@@ -189,7 +196,7 @@ static void note_request(struct hb_policy *policy, uint32_t tenant, const struct
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH)
 		return;
 	hb_low_minimum_request(&state->minimum, request);
-	if (hb_slo_slices_note(&state->slack, hb_policy_tenant(policy, tenant)->slo_ns, request))
+	if (hb_slo_slices_note(&state->slack, objective_with_slack_ns(hb_policy_tenant(policy, tenant)), request))
 		set_slices(policy);
 }
 

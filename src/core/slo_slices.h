@@ -3,35 +3,37 @@
  * Time slices that let LP use the slack of HP's objective. For policies that set slices;
  * the spatial engine uses the slack by masks (decide/slo_budget.h). Pure.
  *
- * A request that takes A alone and has the objective D leaves a slack of D - A, if that
- * is at least an eighth of A. LP gets a share of 7/8 of the slack:
+ * An objective D leaves a request that takes the time A without LP the slack D - A, if
+ * that is at least an eighth of A. LP gets a share of 7/8 of the slack:
  *
- *	HP's slice  H = A
+ *	HP's slice  H = A, at least 1 ms
  *	LP's slice  L = share (D - A) 7/8 - 2 S      S: a context switch
  *
- * A request without gaps waits for at most one slice of LP: before it begins, or, if
- * requests follow each other without a pause, once in H of HP's work. So it ends within
- * A + L + 2 S. LP gets L / (L + H + 2 S) of the time in which a request is present.
- * Example. A token takes 2.4 ms, D is 8 ms: L is up to 4.5 ms, and LP has 62 % of a GPU on
- * which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
+ * Below L = 0.5 ms the slack is not used. A request without gaps waits for at most one
+ * slice of LP: before it begins, or, if requests follow each other without a pause, once
+ * in H of HP's work. So it ends within A + L + 2 S. LP gets L / (L + H + 2 S) of the time in
+ * which a request is present (has begun and not ended).
+ * Example. A token takes 2.4 ms. With D = 8 ms L is at most 4.5 ms, and LP has up to 62 %
+ * of a GPU on which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
  *
  * An eager request has gaps, and may wait for LP in each. So the share is not computed but
- * found. It begins at a sixteenth and grows by as much after 64 requests of which none came
- * near the objective (the last eighth of the slack). It is halved when two of 64 are near
- * or miss it. The number of such batches until it grows again doubles then.
+ * found. It begins at a sixteenth. After a batch of 64 requests of which none came near
+ * the objective (the last eighth of the slack) it grows by a sixteenth. When two of a batch
+ * are near or miss the objective it is halved, and twice as many batches as before (at
+ * most 64) without a near request must pass before it grows again.
  *
- * A is learned from 64 requests beside the smallest slices of LP, and again after 4096
- * requests: the second longest counts.
+ * A is the second longest of 64 requests while LP has the smallest slices, so it contains
+ * a switch. It is learned again after 4096 requests.
  *
  * Requests that wait in the application are not seen. A request that begins within 1 ms
  * of the end of the one before is in a chain and may have waited for it: half of the time
- * since the chain began is added to its time. The share is halved, too, if requests are
- * present for more than 70 % of the time, because queues grow fast then. Both rules do not
- * apply if seven of eight requests are in chains, as tokens are.
+ * since the chain began is added to its time. The share is also halved if requests are
+ * present for more than 70 % of the time, because queues grow fast then. Neither rule
+ * applies if seven of eight requests are in chains, as tokens are.
  *
  * Bad at: a service with requests of very different length, because the long ones decide;
- * a service that is present for more than 70 % of the time without LP, which gets nothing
- * of its slack used.
+ * a service whose requests (no tokens) are present for more than 70 % of the time with
+ * LP's slices, because its slack stays unused.
  */
 #ifndef HB_CORE_SLO_SLICES_H
 #define HB_CORE_SLO_SLICES_H
@@ -40,8 +42,8 @@
 
 /* State of an HP tenant. All zeros at first. */
 struct hb_slo_slices {
-	bool learned;     /* alone_ns is known, and LP may use the slack */
-	int64_t alone_ns; /* nearly the longest time of a request beside the smallest slices; 0 = not known */
+	bool learned;                  /* alone_ns is known, and LP may use the slack */
+	int64_t alone_ns;              /* A; 0 = not known */
 	int64_t longest_ns, second_ns; /* while alone_ns is learned */
 	uint32_t seen;                 /* requests since alone_ns was learned, or since learning began */
 	uint32_t in_batch, near;       /* requests of this batch; those near the objective or beyond it */

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See takeover.h. Each context in use has
- *  - streams of our own (non-blocking, so that the legacy default stream does not
- *    wait for them; highest priority), for a process that works on that stream.
- *    Beside other processes takeover kernels run on the legacy stream itself; the
- *    reason is in decide/takeover_steps.h. A call on a stream that waits for the
- *    legacy stream then releases the takeover first;
+ *  - two streams of the shim (non-blocking, highest priority). They are used if the
+ *    process begins its requests on blocking streams; otherwise the kernels run on
+ *    the legacy stream (decide/takeover_steps.h);
  *  - the takeover kernel, loaded and launched once before the first takeover so
  *    that nothing has to be loaded when it counts;
  *  - a control word in memory of our own. The memory stays mapped when the
  *    context is destroyed, so a late release cannot fault.
  *
  * Why no takeover can be there while a wide call waits: the caller raises `wide`
- * and then takes the HELD bits; the taking thread sets its HELD bit and then
- * reads `wide` (all sequentially consistent). So either the thread sees the call
+ * and then clears the TAKEN and KEPT bits; the launching thread sets its bit and
+ * then reads `wide` (all sequentially consistent). So either the thread sees the call
  * and lets go, or the call sees the takeover.
  *
  * A release between setting the bit and launching makes the kernels end at
@@ -342,7 +340,7 @@ static bool is_working(CUstream stream, CUevent event)
 
 /*
  * The kernels that kept the GPU for the work in flight may still linger. The process launches nothing before its wait is
- * over, so they end now; else every second piece of work in a chain would find no KEEP stream. Gives up when the work is done.
+ * over, so they end now; else every second piece of work in a chain would find them still running. Gives up when the work is done.
  */
 static bool end_keep_before(const struct takeover_slot *slot, unsigned index, CUstream stream, CUevent event)
 {

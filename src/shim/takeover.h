@@ -9,8 +9,8 @@
  *    is one thread on one SM in a stream that the work does not wait for; real work
  *    runs beside it. It is released before every call that may wait for the entire
  *    context (`wide` below) or for its stream (hb_takeover_meet), after a launch that
- *    needs a whole SM, and when the work is done. After
- *    other launches it lingers (decide/takeover_steps.h).
+ *    needs a whole SM, and when the work is done. After other launches it lingers
+ *    (decide/takeover_steps.h).
  *  - A takeover never outlasts its limit, whatever happens to this process. If
  *    anything fails, takeovers are switched off for the process, and the reason is
  *    written to the tenant page.
@@ -47,7 +47,7 @@ void hb_takeover_forget_context(CUcontext context);
 bool hb_takeover_release(void);
 /* A launch begins, or has returned: the takeover lingers from now on. */
 void hb_takeover_note_launch(int64_t now_ns);
-/* The first launch of a request goes to this stream (NULL: the legacy stream, or every stream). */
+/* The first launch of a request goes to this stream (NULL: the legacy stream, or the launch names none). */
 void hb_takeover_note_stream(CUstream stream, int64_t now_ns);
 /* Before a call on this stream, during a takeover: releases it if the call would wait for it. */
 void hb_takeover_meet(CUstream stream);
