@@ -363,10 +363,10 @@ int main(int argc, char **argv)
 	}
 	open_driver();
 	printf("{\"bytes\": %zu, \"devices\": %d, ", bytes, n_devices);
-	answer_questions();
 	prove_place("host", &host, bytes);
 	if (n_devices > 1)
-		prove_place("peer", &peer, bytes);
+		prove_place("peer", &peer, bytes); /* before there is a context on the peer */
+	answer_questions();
 	printf("\"allocate_and_free_64_mib_s\": {\"native\": %.6f, \"granules\": %.6f, \"exportable\": %.6f}, ",
 	       measure_native(), measure_granules(0), measure_granules(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	printf("\"lost\": %d}\n", lost);
