@@ -4,6 +4,7 @@
 set -euo pipefail
 
 source=$1
+command -v git >/dev/null || { echo "git is not installed: a release cannot be made here"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/tree

@@ -38,8 +38,10 @@ grep -q '"right": true' "$work/train" || { cat "$work/train"; fail "the job did 
 # shellcheck disable=SC2016 # for the program's shell
 path=$(hb run --gpu sim --priority high -- sh -c 'echo "$LD_LIBRARY_PATH"' 2>/dev/null)
 [[ $path == "$work/venv/lib"*/hummingbird* ]] || fail "programs do not get the library of the wheel, but $path"
-daemon=$(pgrep --full -- "--socket $work/hummingbird/") || fail "hb run started no daemon"
-[[ $(readlink "/proc/$daemon/exe") == "$work/venv/bin/hbd" ]] || fail "hb run started another daemon than the wheel's"
+for process in /proc/[0-9]*; do
+	[[ $(readlink "$process/exe") != "$work/venv/bin/hbd" ]] || daemon=${process#/proc/}
+done
+[[ -n $daemon ]] || fail "hb run did not start the daemon of the wheel"
 hb sim --high resnet50_b1@60/s --low llama8_train_b4 --seconds 1 >/dev/null || fail "hb sim does not find its data"
 python -c 'import hummingbird; hummingbird.hint(0.001)' || fail "the Python module is not installed"
 
