@@ -3,7 +3,7 @@
 # Makes every artifact of a release from HEAD: source, tarball, wheel, Debian and RPM package, and SHA256SUMS.
 # usage: packaging/make_release.sh [--snapshot] OUTPUT FOLDER
 # The version is that of meson.build. For a release HEAD has the tag vVERSION, the first section of CHANGELOG.md has that
-# number, and nothing is uncommitted; --snapshot omits these three checks. Builds anew in a temporary folder, which takes about ten
+# number, and nothing is uncommitted; --snapshot omits these three checks. Builds anew in a temporary folder, which takes about 15
 # minutes. Needs Debian 12, PyPI and a Debian mirror; installs missing packages (root or sudo). Afterwards try the result:
 # sudo packaging/try_release.sh OUTPUT.
 cd "$(dirname "$0")/.."
