@@ -7,12 +7,15 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/sparkline.h"
 #include "cli/status_source.h"
 #include "cli/top_screen.h"
 #include "cli/top_view.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -267,6 +270,8 @@ int hb_cmd_top(int argc, char **argv)
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)
 		return status;
+	setlocale(LC_CTYPE, "");
+	hb_sparkline_use_blocks(strcmp(nl_langinfo(CODESET), "UTF-8") == 0);
 	if (request.n_from) {
 		int result = print_files(&request, &error);
 		return result < 0 ? hb_cli_error(COMMAND, result, error.text) : HB_EXIT_OK;

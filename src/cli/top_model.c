@@ -167,6 +167,7 @@ static double measure_harvest(const struct hb_top_model *model, struct hb_top_gp
 
 static void fill_gpu(struct hb_top_gpu *to, const json_t *gpu)
 {
+	to->json = gpu;
 	to->uuid = hb_status_text(gpu, "uuid");
 	to->name = *hb_status_text(gpu, "name") ? hb_status_text(gpu, "name") : to->uuid;
 	to->engine = hb_status_text(gpu, "engine");

@@ -15,7 +15,6 @@
 #include <ctype.h>
 #include <curses.h>
 #include <errno.h>
-#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -325,7 +324,6 @@ static void handle_key(struct top_screen *screen, int key)
 
 static int begin_terminal(struct hb_error *error)
 {
-	setlocale(LC_CTYPE, "");
 	set_escdelay(50);
 	if (!newterm(NULL, stdout, stdin))
 		return hb_error_set(error, -ENOTTY,

@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "cli/status_requests.h"
+#include "cli/top_history.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -17,11 +18,23 @@ struct view_page {
 	int lines; /* number of lines emitted so far */
 };
 
+/* Bytes of the first `width` characters; the bytes of one UTF-8 character stay together. */
+static size_t fit_bytes(const char *text, size_t width)
+{
+	size_t n = 0;
+	for (size_t characters = 0; text[n] && n < HB_TOP_LINE_MAX - 4; n++) {
+		bool begins = ((unsigned char)text[n] & 0xc0) != 0x80;
+		if (begins && characters++ == width)
+			break;
+	}
+	return n;
+}
+
 static void emit_line(struct view_page *page, enum hb_top_style style, const char *text)
 {
 	char cut[HB_TOP_LINE_MAX];
 	size_t width = page->width < HB_TOP_LINE_MAX - 1 ? (size_t)page->width : HB_TOP_LINE_MAX - 1;
-	size_t n = strnlen(text, width);
+	size_t n = fit_bytes(text, width);
 	memcpy(cut, text, n);
 	while (n > 0 && cut[n - 1] == ' ')
 		n--;
@@ -256,6 +269,7 @@ static void emit_tenant(struct view_page *page, int rank, const struct hb_top_te
 static void emit_gpu(struct view_page *page, const struct hb_top_gpu *gpu, size_t number)
 {
 	char used[HB_UNITS_TEXT_MAX] = "?", total[HB_UNITS_TEXT_MAX] = "?", harvest[16], line[HB_TOP_LINE_MAX] = "";
+	char history[HB_TOP_HISTORY_MAX];
 	if (gpu->memory_total) {
 		hb_bytes_format(gpu->memory_used, used);
 		hb_bytes_format(gpu->memory_total, total);
@@ -271,6 +285,8 @@ static void emit_gpu(struct view_page *page, const struct hb_top_gpu *gpu, size_
 	       add_part(line, page->width, "; %s of %s", used, total) &&
 	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name));
 	emit_line(page, gpu->not_managed ? HB_TOP_BAD : HB_TOP_PLAIN, line);
+	if (*hb_top_history_gpu(gpu->json, page->width, history))
+		emit_line(page, HB_TOP_SOFT, history);
 	if (gpu->lost)
 		emit_line(page, HB_TOP_BAD, "  LOST: the GPU does not answer the driver");
 	if (*gpu->ejected)
@@ -306,6 +322,30 @@ static void emit_advice(struct view_page *page, const struct hb_top_tenant *tena
 	}
 }
 
+/* Returns the entry of the GPU that the tenant uses most. */
+static const json_t *find_main_use(const struct hb_top_tenant *tenant)
+{
+	const json_t *uses = json_object_get(tenant->json, "gpus"), *use, *found = json_array_get(uses, 0);
+	const char *key = tenant->high ? "requests" : "active_ns";
+	size_t i;
+	json_array_foreach(uses, i, use)
+	{
+		if (json_integer_value(json_object_get(use, key)) > json_integer_value(json_object_get(found, key)))
+			found = use;
+	}
+	return found;
+}
+
+/* The latency of HP's requests in the last minutes. */
+static void emit_latency_history(struct view_page *page, const struct hb_top_tenant *tenant)
+{
+	char history[HB_TOP_HISTORY_MAX], line[HB_TOP_HISTORY_MAX + 32];
+	hb_top_history_tenant(tenant, find_main_use(tenant), "p99", page->width, history);
+	snprintf(line, sizeof line, "tenant %" PRIu32 ": p99 %s", tenant->id, history);
+	if (tenant->high && *history)
+		emit_line(page, is_late(tenant) ? HB_TOP_BAD : HB_TOP_SOFT, line);
+}
+
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line, void *argument)
 {
 	struct view_page page = {width, line, argument, 0};
@@ -316,6 +356,8 @@ void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int w
 	emit_titles(&page, rank);
 	for (size_t i = 0; i < model->n_tenants; i++)
 		emit_tenant(&page, rank, &model->tenants[i], model->tenants[i].id == selected);
+	for (size_t i = 0; i < model->n_tenants; i++)
+		emit_latency_history(&page, &model->tenants[i]);
 	for (size_t i = 0; i < model->n_tenants; i++)
 		emit_advice(&page, &model->tenants[i]);
 }
@@ -406,20 +448,6 @@ static void emit_labelled(struct view_page *page, const char *label, const char 
 	emit_wrapped(page, HB_TOP_PLAIN, line);
 }
 
-/* Returns the entry of the GPU that the tenant uses most. */
-static const json_t *find_main_use(const struct hb_top_tenant *tenant)
-{
-	const json_t *uses = json_object_get(tenant->json, "gpus"), *use, *found = json_array_get(uses, 0);
-	const char *key = tenant->high ? "requests" : "active_ns";
-	size_t i;
-	json_array_foreach(uses, i, use)
-	{
-		if (json_integer_value(json_object_get(use, key)) > json_integer_value(json_object_get(found, key)))
-			found = use;
-	}
-	return found;
-}
-
 static void emit_head(struct view_page *page, const struct hb_top_tenant *tenant)
 {
 	char line[HB_TOP_LINE_MAX] = "", slo[16], met[16], p50[16], p99[16], share[16];
@@ -450,13 +478,17 @@ void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int heigh
 	const json_t *use = find_main_use(tenant);
 	size_t n_gpus = json_array_size(json_object_get(tenant->json, "gpus"));
 	const char *uuid = json_string_value(json_object_get(use, "gpu"));
-	char text[HB_STATUS_TEXT_MAX];
+	char text[HB_STATUS_TEXT_MAX], history[HB_TOP_HISTORY_MAX];
 	emit_head(&page, tenant);
 	if (n_gpus > 1)
 		emit_format(&page, HB_TOP_SOFT, "on %s, one of %zu", uuid ? uuid : "?", n_gpus);
 	emit_mechanisms(&page, use);
 	emit_labelled(&page, "missed", hb_status_format_misses(use, text));
 	emit_labelled(&page, "takeovers", hb_status_format_takeovers(tenant->json, text));
+	static const char *const drawn[] = {"share", "p50", "p99"};
+	for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++)
+		if (*hb_top_history_tenant(tenant, use, drawn[i], width, history))
+			emit_format(&page, HB_TOP_PLAIN, "%-14s %s", drawn[i], history);
 	emit_histogram(&page, tenant->high ? "latency of requests" : "waits at the gate",
 		       json_object_get(use, tenant->high ? "latency" : "wait"), tenant->high ? tenant->slo_ns : 0,
 		       height - page.lines);

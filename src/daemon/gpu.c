@@ -87,6 +87,7 @@ void hb_gpu_tick(struct hb_gpu *gpu, int64_t now_ns)
 			hb_gpu_set_slices(gpu, tenancy);
 	}
 	hb_previous_pages_update(gpu);
+	hb_gpu_usage_tick(gpu, now_ns);
 }
 
 /* --- tenants are added and removed --------------------------------------------------------- */

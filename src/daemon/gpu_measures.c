@@ -12,8 +12,10 @@ struct hb_gpu_measures *hb_gpu_measures_new(const struct hb_gpu *gpu)
 {
 	const struct hb_provider *provider = hb_provider_of(gpu->daemon->options.simulated);
 	struct hb_gpu_measures *made = calloc(1, sizeof *made);
-	if (!made)
+	if (!made || !(made->usage = hb_gpu_usage_new())) {
+		free(made);
 		return NULL;
+	}
 	provider->gpu_name(gpu->uuid, made->name, sizeof made->name);
 	int index = provider->gpu_index(gpu->uuid);
 	if (index >= 0)
@@ -25,12 +27,15 @@ void hb_gpu_measures_free(struct hb_gpu_measures *measures)
 {
 	for (uint32_t i = 0; measures && i < HB_TENANCIES_MAX; i++)
 		free(measures->tenants[i].wait);
+	if (measures)
+		hb_gpu_usage_free(measures->usage);
 	free(measures);
 }
 
 void hb_gpu_measures_reset(struct hb_gpu *gpu, uint32_t tenancy)
 {
 	struct hb_tenant_measures *measures = &gpu->measures->tenants[tenancy];
+	hb_gpu_usage_forget(gpu->measures->usage, tenancy);
 	free(measures->wait);
 	*measures = (struct hb_tenant_measures){.closed_ns = 0};
 }

@@ -12,6 +12,7 @@
 #include "base/hist.h"
 #include "daemon/engine_advice.h"
 #include "daemon/gpu_record.h"
+#include "daemon/usage_history.h"
 
 /* Measures of one tenant on the GPU; all zero when the tenant begins. */
 struct hb_tenant_measures {
@@ -27,10 +28,11 @@ struct hb_tenant_measures {
 };
 
 struct hb_gpu_measures {
-	char name[96];             /* of the GPU, for people */
-	char index[16];            /* the number that the driver's tools use; "" = not known */
-	struct hb_hist preemption; /* time from closing a gate for HP until the work in flight had ended */
-	struct hb_hist turn;       /* the same between two turns of LP tenants */
+	char name[96];              /* of the GPU, for people */
+	char index[16];             /* the number that the driver's tools use; "" = not known */
+	struct hb_hist preemption;  /* time from closing a gate for HP until the work in flight had ended */
+	struct hb_hist turn;        /* the same between two turns of LP tenants */
+	struct hb_gpu_usage *usage; /* the last minutes (usage_history.h) */
 	struct hb_tenant_measures tenants[HB_TENANCIES_MAX];
 };
 

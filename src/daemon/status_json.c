@@ -84,6 +84,7 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 	add_gpu_use(object, daemon, gpu->use);
 	hb_status_set(object, "health", hb_gpu_health_json(gpu, now_ns));
 	hb_status_set(object, "beacons", beacons_json(gpu));
+	hb_status_set(object, "history", hb_gpu_usage_json(gpu, now_ns));
 	hb_status_set(object, "preemption", hb_status_hist(&gpu->measures->preemption));
 	hb_status_set(object, "turn_switch", hb_status_hist(&gpu->measures->turn));
 	return object;

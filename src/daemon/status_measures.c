@@ -45,5 +45,6 @@ void hb_status_add_measures(json_t *object, const struct hb_gpu *gpu, uint32_t t
 	json_object_set_new(object, "latency", hb_status_hist(tenant ? tenant->latency : NULL));
 	json_object_set_new(object, "wait", hb_status_hist(measures->wait));
 	json_object_set_new(object, "preempted", json_integer((json_int_t)measures->preemptions));
+	json_object_set_new(object, "history", hb_tenant_usage_json(gpu, tenancy));
 	json_object_set_new(object, "active_ns", json_integer((json_int_t)measures->active_ns));
 }

@@ -154,7 +154,7 @@ class Screen:
             assert final in "=>H", f"escape {final}"
 
     def feed(self, data):
-        """Returns the rest of the input: an escape sequence that is not complete yet."""
+        """Returns the rest of the input: an escape sequence or a UTF-8 character that is not complete yet."""
         at = 0
         while at < len(data):
             byte = data[at]
@@ -168,6 +168,13 @@ class Screen:
                 elif match[5]:
                     self.escape(match[5].decode())
                 at = match.end()
+                continue
+            if byte >= 0xc0:
+                size = 2 if byte < 0xe0 else 3 if byte < 0xf0 else 4
+                if len(data) - at < size:
+                    return data[at:]
+                self.put(data[at:at + size].decode())
+                at += size
                 continue
             if byte < 0x20:
                 self.control(byte)

@@ -196,6 +196,36 @@ class Metrics(unittest.TestCase):
             fault = json.loads(get(stack, "/status.json")[1])["daemon"]["mps"]["fault"]
             self.assertEqual({fault["command"], *(entry["command"] for entry in fault["harmed"])}, {"cuda-tenant"})
 
+    def test_the_history_says_who_used_the_gpu_and_how_long_requests_took(self):
+        with Stack(config=CONFIG) as stack:
+            stack.start_daemon()
+            high = stack.start("high", "infer", "--rate", 50, "--seconds", 3600, "--kernels", 8, options=("--slo", "1s"))
+            low = stack.start("low", "train", 100000, 0)
+            low.expect("running")
+
+            def uses():
+                status = json.loads(get(stack, "/status.json")[1])
+                return status["gpus"][0]["history"], {t["priority"]: t["gpus"][0]["history"] for t in status["tenants"]
+                                                      if t["gpus"] and t["priority"] in ("high", "low")}
+
+            def is_filled():
+                tenants = uses()[1]
+                return len(tenants) == 2 and any(tenants["high"]["requests"]) and len(tenants["low"]["share_ppm"]) > 0
+            wait_until("a step has requests", is_filled)
+            gpu, tenants = uses()
+            self.assertEqual({len(gpu[key]) for key in ("high_ppm", "low_ppm", "not_managed_ppm")}, {len(gpu["high_ppm"])})
+            self.assertLess(gpu["age_ns"], 2 * gpu["step_ns"])
+            self.assertGreater(gpu["high_ppm"][-1], 0)
+            self.assertGreater(gpu["low_ppm"][-1], 0)
+            self.assertEqual(gpu["high_ppm"][-1], tenants["high"]["share_ppm"][-1])
+            self.assertTrue(0 < tenants["high"]["p50_ns"][-1] <= tenants["high"]["p99_ns"][-1])
+            self.assertFalse(tenants["high"]["estimated"])
+            self.assertEqual(set(tenants["low"]["p99_ns"]), {None})
+            self.assertTrue(all(0 <= share <= 1e6 for key in ("high_ppm", "low_ppm") for share in gpu[key]))
+            for program in high, low:
+                program.signal(signal.SIGTERM)
+                program.ended()
+
     def test_metrics_are_off_by_default_and_a_used_port_does_not_stop_the_daemon(self):
         with Stack() as stack:
             stack.start_daemon()

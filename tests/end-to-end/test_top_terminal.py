@@ -112,6 +112,7 @@ class Top(unittest.TestCase):
                 terminal.type("\n")
                 terminal.wait_until("all is above it", lambda: re.search(r"samples\s+1\.00us -+ SLO\s", terminal.text()))
                 terminal.wait_for("missed ")
+                terminal.wait_until("p99 is drawn", lambda: re.search(r"p99 +[\u2581-\u2588]+ up to \d", terminal.text()))
                 terminal.type("o1h\n")
                 terminal.wait_until("all is below it", lambda: "SLO 3600s" in terminal.text() and "-- SLO" not in terminal.text())
                 terminal.type("q")
