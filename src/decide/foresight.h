@@ -222,6 +222,16 @@ void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns);
  */
 int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns);
 void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int64_t keep_ns);
+/*
+ * For a process that has no GPU to take over, but can announce its next request (spatial_high.h): whether a launch is expected, and
+ * when. Of several expected launches the one that may come first. Takeovers need not be allowed.
+ */
+struct hb_foresight_expected {
+	int64_t from_ns, until_ns;
+};
+bool hb_foresight_expects(const struct hb_foresight *foresight, int64_t now_ns, struct hb_foresight_expected *expected);
+/* The costs of a mask in place of a takeover; see defaults.def. */
+void hb_foresight_mask_costs_init(struct hb_foresight_costs *costs);
 /* Begins and ends takeovers that are due. */
 void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns);
 /* When hb_foresight_step() is due; INT64_MAX = not before the next event. */

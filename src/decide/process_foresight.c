@@ -21,6 +21,14 @@ void hb_process_foresight_init(struct hb_process_foresight *process)
 	hb_foresight_init(&process->foresight, &costs, &process->budget, true);
 }
 
+void hb_process_foresight_init_masks(struct hb_process_foresight *process)
+{
+	struct hb_foresight_costs costs;
+	memset(process, 0, sizeof *process);
+	hb_foresight_mask_costs_init(&costs);
+	hb_foresight_init(&process->foresight, &costs, &process->budget, true);
+}
+
 bool hb_process_foresight_wants_facts(const struct hb_process_foresight *process, int64_t now_ns)
 {
 	return now_ns >= process->facts_again_ns;

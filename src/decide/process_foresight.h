@@ -54,6 +54,11 @@ struct hb_process_foresight {
 };
 
 void hb_process_foresight_init(struct hb_process_foresight *process);
+/*
+ * The same for a process of the spatial engine. It never takes the GPU over; of the functions below it calls sign(), launch() and
+ * idle(), and announces what hb_foresight_expects() returns after each (foresight_expect.c).
+ */
+void hb_process_foresight_init_masks(struct hb_process_foresight *process);
 
 /* Whether the caller has to read the GPU pages and call note_gpus() before the next call; true every 10 ms. */
 bool hb_process_foresight_wants_facts(const struct hb_process_foresight *process, int64_t now_ns);

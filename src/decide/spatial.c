@@ -6,6 +6,8 @@
 #define SLACK_SHARE_SHIFT 2
 /* HP's activity may be newer than LP's clock: LP may lose its CPU between reading the clock and the board. */
 #define AHEAD_NS UINT64_C(1000000000)
+/* HP pauses if its last request ended this many mean gaps ago. One in 3000 gaps of a Poisson process is that long. */
+#define PAUSE_GAPS 32
 /* While LP waits for HP it reads the board at least this often, to notice that HP is silent. */
 #define LOOK_NS INT64_C(1000000)
 /* How long LP assumes an HP process that it cannot see. */
@@ -47,6 +49,14 @@ static const struct hb_spatial_beacon *beacon_at(const void *beacons, size_t str
 	return (const struct hb_spatial_beacon *)((const unsigned char *)beacons + i * stride);
 }
 
+bool hb_spatial_has_high(const void *beacons, size_t stride, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (load32(&beacon_at(beacons, stride, i)->owner))
+			return true;
+	return false;
+}
+
 bool hb_spatial_present(const void *beacons, size_t stride, uint32_t n, int64_t now_ns)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -71,19 +81,66 @@ static int64_t allowance_ns(const struct hb_spatial_beacon *beacon, int64_t now_
 	return slack_ns < allow_ns ? slack_ns : allow_ns;
 }
 
+/* Time since the last request ended; 0 = a request is served, or there was none. */
+static uint64_t idle_ns(const struct hb_spatial_beacon *beacon, int64_t now_ns)
+{
+	int64_t ended_ns = load64(&beacon->seen_ns);
+	return ended_ns > 0 && ended_ns < now_ns ? (uint64_t)now_ns - (uint64_t)ended_ns : 0;
+}
+
+/*
+ * The gap to expect. While HP pauses, the next request can be expected after as long a time as the pause has lasted: gaps inside a burst
+ * say nothing about pauses between bursts.
+ */
+static uint32_t expected_gap_ns(const struct hb_spatial_beacon *beacon, int64_t now_ns)
+{
+	uint64_t gap_ns = load32(&beacon->gap_ns), past_ns = idle_ns(beacon, now_ns);
+	if (!gap_ns || past_ns <= PAUSE_GAPS * gap_ns)
+		return (uint32_t)gap_ns;
+	return past_ns < UINT32_MAX ? (uint32_t)past_ns : UINT32_MAX;
+}
+
+static void add_expected(const struct hb_spatial_beacon *beacon, int64_t now_ns, struct hb_spatial_view *view)
+{
+	int64_t until_ns = load64(&beacon->expect_ns), for_ns = (int64_t)load32(&beacon->expect_for_us) * 1000;
+	if (until_ns <= now_ns)
+		return;
+	int64_t from_ns = until_ns - for_ns;
+	view->expected |= from_ns <= now_ns;
+	if (from_ns < view->expect_ns)
+		view->expect_ns = from_ns;
+}
+
+/* Several HP processes: the reserve follows the launches of one of them only if it is the only one that serves a request. */
+static void add_next(uint32_t packed, const struct hb_spatial_beacon *beacon, struct hb_spatial_view *view)
+{
+	uint32_t next = packed >> HB_SPATIAL_NEXT_SHIFT & HB_SPATIAL_NEXT_MOST;
+	uint32_t units = packed >> HB_SPATIAL_NEXT_FOR_SHIFT & HB_SPATIAL_NEXT_MOST;
+	bool only = !view->present && next && next < (packed & HB_SPATIAL_RESERVE_MASK);
+	view->next = only ? next : 0;
+	view->next_until_ns = only ? (int64_t)((uint64_t)load64(&beacon->seen_ns) +
+					       (uint64_t)units * HB_SPATIAL_NEXT_UNIT_NS)
+				   : 0;
+}
+
 static void add_beacon(const struct hb_spatial_beacon *beacon, int64_t now_ns, struct hb_spatial_view *view)
 {
-	uint32_t packed = load32(&beacon->reserve), reserve = packed & HB_SPATIAL_RESERVE_MASK,
-		 gap_ns = load32(&beacon->gap_ns);
+	uint32_t packed = load32(&beacon->reserve), reserve = packed & HB_SPATIAL_RESERVE_MASK;
+	uint32_t gap_ns = expected_gap_ns(beacon, now_ns);
 	uint32_t outcome = load32(&beacon->outcome), next_ns = load32(&beacon->allow_ns);
+	bool idle = idle_ns(beacon, now_ns) >= HB_DEFAULT_SILENT_NS;
 	view->tenants++;
-	view->entry_ns = next_ns < view->entry_ns ? next_ns : view->entry_ns;
+	view->idle &= idle;
+	/* What an idle process allows its next request does not limit LP for so long. */
+	if (!idle && next_ns < view->entry_ns)
+		view->entry_ns = next_ns;
 	if (serves_request(beacon, now_ns)) {
 		int64_t allow_ns = allowance_ns(beacon, now_ns);
+		add_next(packed, beacon, view);
 		view->present = true;
 		view->allow_ns = allow_ns < view->allow_ns ? allow_ns : view->allow_ns;
-	} else if (load64(&beacon->expect_ns) > now_ns) {
-		view->expected = true;
+	} else {
+		add_expected(beacon, now_ns, view);
 	}
 	if (reserve > view->reserve)
 		view->reserve = reserve;
@@ -102,12 +159,15 @@ void hb_spatial_look_at(const void *beacons, size_t stride, uint32_t n, int64_t 
 {
 	*view = (struct hb_spatial_view){.allow_ns = INT64_MAX,
 					 .entry_ns = UINT32_MAX,
+					 .expect_ns = INT64_MAX,
+					 .idle = true,
 					 .gaps = HB_SPATIAL_GAPS_MOST,
 					 .look_at_ns = now_ns + LOOK_NS};
 	for (uint32_t i = 0; i < n; i++)
 		if (load32(&beacon_at(beacons, stride, i)->owner))
 			add_beacon(beacon_at(beacons, stride, i), now_ns, view);
 	view->granted = view->entry_ns > 0;
+	view->idle &= view->tenants > 0 && !view->present;
 	if (view->present)
 		view->expected = false;
 }
@@ -122,8 +182,9 @@ void hb_spatial_view_add_unknown(struct hb_spatial_view *view, uint32_t sms)
 	uint32_t reserve = (uint32_t)((uint64_t)sms * HB_DEFAULT_RESERVE_PPM / HB_SPATIAL_PPM);
 	view->tenants++;
 	view->present = true;
-	view->expected = false;
+	view->expected = view->idle = false;
 	view->allow_ns = 0;
+	view->next_until_ns = 0;
 	view->gaps = 0;
 	if (view->reserve < reserve)
 		view->reserve = reserve;

@@ -10,6 +10,9 @@
 #define NEAR_MOST 1
 /* With an objective patience counts this many times as fast. */
 #define BUDGET_PACE 4
+/* The same where at least this share of a batch was foreseen, in sixteenths, for what LP may do between requests. */
+#define FORESEEN_PACE 4
+#define FORESEEN_PARTS 15
 /* Requests without excess after which earlier failures are forgotten. */
 #define WELL 2048
 #define LEAST_SMS 2
@@ -34,6 +37,7 @@ static uint32_t first_reserve(const struct hb_spatial_guard *guard)
 static void forget_failures(struct hb_spatial_guard *guard)
 {
 	guard->well = 0;
+	guard->follows = true;
 	guard->patience = guard->gaps_patience = HB_SPATIAL_PATIENCE;
 	guard->pause = HB_SPATIAL_PAUSE;
 }
@@ -64,7 +68,7 @@ uint32_t hb_spatial_guard_ease_ppm(const struct hb_spatial_guard *guard)
 
 static void begin_batch(struct hb_spatial_guard *guard)
 {
-	guard->judged = 0;
+	guard->judged = guard->foreseen = 0;
 	guard->excess_ns = guard->terms_ns = 0;
 	memset(guard->in_zone, 0, sizeof guard->in_zone);
 }
@@ -100,6 +104,10 @@ static void protect_high(struct hb_spatial_guard *guard, bool much)
 	if (guard->gaps) {
 		guard->gaps_patience = double_up_to(guard->gaps_patience, HB_SPATIAL_PATIENCE_MOST);
 		set_gaps(guard, much ? 0 : guard->gaps - 1);
+		return;
+	}
+	if (guard->reserve >= most && guard->follows && guard->followed) {
+		guard->follows = false;
 		return;
 	}
 	if (guard->reserve >= most) {
@@ -147,10 +155,10 @@ static struct verdict add_slack(const struct hb_spatial_guard *guard, struct ver
 				.calm = calm || by_excess.calm};
 }
 
-static void relax_after_batch(struct hb_spatial_guard *guard, bool budget)
+static void relax_after_batch(struct hb_spatial_guard *guard, bool budget, bool foreseen)
 {
-	uint32_t pace = budget ? BUDGET_PACE : 1;
-	if (guard->gaps < HB_SPATIAL_GAPS_MOST && pace * guard->gaps_calm >= guard->gaps_patience)
+	uint32_t pace = budget ? BUDGET_PACE : 1, gaps_pace = foreseen ? FORESEEN_PACE : pace;
+	if (guard->gaps < HB_SPATIAL_GAPS_MOST && gaps_pace * guard->gaps_calm >= guard->gaps_patience)
 		set_gaps(guard, guard->gaps + 1);
 	if (pace * guard->calm >= guard->patience)
 		relax_limits(guard, budget);
@@ -162,6 +170,7 @@ void hb_spatial_guard_note(struct hb_spatial_guard *guard, const struct hb_spati
 	guard->excess_ns += lesson->excess_ns;
 	guard->terms_ns += lesson->terms_ns;
 	guard->in_zone[lesson->zone]++;
+	guard->foreseen += lesson->foreseen;
 	guard->judged++;
 	struct verdict verdict = judge_by_excess(guard);
 	if (budget)
@@ -174,8 +183,9 @@ void hb_spatial_guard_note(struct hb_spatial_guard *guard, const struct hb_spati
 	} else if (guard->judged >= HB_SPATIAL_BATCH) {
 		guard->calm = verdict.calm ? guard->calm + guard->judged : 0;
 		guard->gaps_calm += guard->judged;
+		bool foreseen = 16 * guard->foreseen >= FORESEEN_PARTS * guard->judged;
 		begin_batch(guard);
-		relax_after_batch(guard, budget);
+		relax_after_batch(guard, budget, foreseen);
 	}
 }
 

@@ -16,12 +16,17 @@
  *	                         after twice as many requests. Without a step to take back
  *	                         the reserve grows by a sixteenth of the GPU, up to half of it
  *	                         (behind a smaller mask a cluster may never start)
- *	a batch suffers with     an allowance of 0 for HB_SPATIAL_PAUSE requests, then the
- *	the largest reserve      largest reserve again; twice as long each time, up to
+ *	a batch suffers with     the reserve no longer follows the next launches of a request
+ *	the largest reserve      (spatial_kind.h). If it does not,
+ *	                         an allowance of 0 for HB_SPATIAL_PAUSE requests, then the
+ *	                         largest reserve again; twice as long each time, up to
  *	                         HB_SPATIAL_PAUSE_MOST
  *	below an eighth for      the reserve shrinks by a sixteenth, from HB_DEFAULT_RESERVE_PPM
  *	`patience` requests      to HB_DEFAULT_RESERVE_LEAST_PPM; if that was wrong, the next try
  *	                         comes after twice as many requests
+ *
+ * If nearly all requests of a batch were foreseen (spatial_high.h), `gaps_patience` counts
+ * four times as fast: LP is masked before such requests, whatever it does between them.
  *
  * With an objective `patience` counts four times as fast, a batch is calm if no request
  * used half of its slack, and the reserve may shrink to one TPC.
@@ -45,9 +50,12 @@ struct hb_spatial_guard {
 	int64_t excess_ns;              /* sum of their excess */
 	int64_t terms_ns;               /* sum of what they allowed */
 	uint32_t in_zone[HB_SLO_ZONES]; /* with an objective: number of them by zone */
+	uint32_t foreseen;              /* number of them that were foreseen */
 	uint32_t calm;                  /* requests since a batch had more than little excess */
 	uint32_t well;                  /* requests since a batch suffered last */
 	uint32_t patience;              /* calm requests needed before the reserve shrinks */
+	bool follows;                   /* the reserve in force may follow what the next launches need */
+	bool followed;                  /* it did, for some launches of this kind */
 	bool tries;                     /* the reserve is smaller than one known to be enough */
 	uint32_t gaps;                  /* steps of LP between requests: 0 .. HB_SPATIAL_GAPS_MOST */
 	uint32_t gaps_calm;             /* requests since a batch suffered */
@@ -60,6 +68,7 @@ struct hb_spatial_guard {
 struct hb_spatial_lesson {
 	int64_t excess_ns, terms_ns; /* its delay by LP, and what it allowed */
 	enum hb_slo_zone zone;       /* HB_SLO_NONE: no objective, or one that leaves little slack */
+	bool foreseen;               /* it began when it was expected, so LP was masked before it began */
 };
 
 void hb_spatial_guard_init(struct hb_spatial_guard *guard, uint32_t sms);

@@ -36,11 +36,28 @@ static struct hb_spatial_kind *kind_of(const struct hb_spatial_high *high)
 	return high->kinds.last;
 }
 
+/* What the next launches need, packed for the beacon; 0 = the whole reserve. */
+static uint32_t next_launches(const struct hb_spatial_high *high, uint32_t reserve)
+{
+	int64_t for_ns;
+	if (!high->serving || !kind_of(high)->guard.follows)
+		return 0;
+	uint32_t sms = hb_spatial_kind_next_need(kind_of(high), high->position, reserve, &for_ns);
+	int64_t units = for_ns / HB_SPATIAL_NEXT_UNIT_NS;
+	if (!sms || sms > HB_SPATIAL_NEXT_MOST || !units)
+		return 0;
+	units = units < HB_SPATIAL_NEXT_MOST ? units : HB_SPATIAL_NEXT_MOST;
+	kind_of(high)->guard.followed = true;
+	return sms << HB_SPATIAL_NEXT_SHIFT | (uint32_t)units << HB_SPATIAL_NEXT_FOR_SHIFT;
+}
+
 static void tell_reserve(struct hb_spatial_high *high)
 {
 	const struct hb_spatial_guard *guard = &kind_of(high)->guard;
+	uint32_t reserve = hb_spatial_guard_reserve(guard);
 	if (high->beacon)
-		put32(&high->beacon->reserve, hb_spatial_guard_reserve(guard) | guard->gaps << HB_SPATIAL_GAPS_SHIFT);
+		put32(&high->beacon->reserve,
+		      reserve | next_launches(high, reserve) | guard->gaps << HB_SPATIAL_GAPS_SHIFT);
 }
 
 void hb_spatial_high_tell(struct hb_spatial_high *high)
@@ -61,6 +78,7 @@ void hb_spatial_high_init(struct hb_spatial_high *high, struct hb_spatial_beacon
 		return;
 	put64(&beacon->end_ns, 0);
 	put64(&beacon->expect_ns, 0);
+	put32(&beacon->expect_for_us, 0);
 	put32(&beacon->allow_ns, 0);
 	put32(&beacon->gap_ns, 0);
 	hb_spatial_high_tell(high);
@@ -88,8 +106,20 @@ static void tell_position(struct hb_spatial_high *high, int64_t now_ns)
 	if (!beacon)
 		return;
 	int64_t left_ns = kind_of(high)->left_ns[high->position];
+	tell_reserve(high);
 	put64(&beacon->seen_ns, now_ns);
 	put64(&beacon->end_ns, left_ns ? now_ns + left_ns : 0);
+}
+
+void hb_spatial_high_expect(struct hb_spatial_high *high, int64_t from_ns, int64_t until_ns)
+{
+	if (!high->beacon || high->serving)
+		return;
+	high->expect_from_ns = from_ns;
+	high->expect_until_ns = until_ns;
+	int64_t for_us = until_ns > from_ns ? (until_ns - from_ns) / 1000 : 0;
+	put32(&high->beacon->expect_for_us, for_us < UINT32_MAX ? (uint32_t)for_us : UINT32_MAX);
+	put64(&high->beacon->expect_ns, until_ns);
 }
 
 /* --- begin --- */
@@ -178,6 +208,8 @@ void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t
 		return;
 	learn_gap(high, now_ns);
 	high->serving = true;
+	high->foreseen = now_ns >= high->expect_from_ns && now_ns < high->expect_until_ns;
+	high->expect_until_ns = 0;
 	high->begin_ns = now_ns;
 	high->launches = high->position = 0;
 	high->wait_since_ns = -1;
@@ -192,6 +224,18 @@ void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t
 	tell_position(high, now_ns);
 	uint32_t word = atomic_load_explicit(&beacon->word, memory_order_relaxed);
 	atomic_store_explicit(&beacon->word, word | 1, memory_order_release);
+}
+
+void hb_spatial_high_need(struct hb_spatial_high *high, uint32_t sms)
+{
+	uint32_t position = position_of(high->launches);
+	uint16_t *need = &high->need[position];
+	if (!sms || sms > kind_of(high)->guard.sms)
+		sms = kind_of(high)->guard.sms;
+	if (!(high->launches % HB_SPATIAL_STRIDE) && high->launches < HB_SPATIAL_STRIDE * HB_SPATIAL_POSITIONS)
+		*need = 0;
+	if (sms > *need)
+		*need = (uint16_t)sms;
 }
 
 bool hb_spatial_high_count(struct hb_spatial_high *high)
@@ -247,8 +291,10 @@ static struct taken taken_by(const struct hb_spatial_high *high, int64_t end_ns)
 
 static void learn_left(struct hb_spatial_high *high, int64_t end_ns)
 {
-	for (uint32_t i = 0; i <= high->position; i++)
+	for (uint32_t i = 0; i <= high->position; i++) {
 		hb_spatial_kind_learn_left(kind_of(high), i, end_ns - high->passed_ns[i]);
+		hb_spatial_kind_learn_need(kind_of(high), i, high->need[i]);
+	}
 }
 
 void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps)
@@ -302,6 +348,7 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 	struct hb_spatial_lesson lesson = {
 		.terms_ns = terms_of(high, kind->alone_ns, 0),
 		.zone = zone_of(high, taken, excess_ns, objective),
+		.foreseen = high->foreseen,
 	};
 	if (most_ns > INT32_MAX)
 		most_ns = INT32_MAX;
@@ -360,6 +407,7 @@ void hb_spatial_high_end(struct hb_spatial_high *high, int64_t now_ns)
 		return;
 	/* Lets LP continue first, then learns. */
 	if (beacon) {
+		put64(&beacon->seen_ns, now_ns);
 		uint32_t word = atomic_load_explicit(&beacon->word, memory_order_relaxed);
 		atomic_store_explicit(&beacon->word, (word + 1) & ~UINT32_C(1), memory_order_release);
 	}

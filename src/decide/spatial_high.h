@@ -66,7 +66,11 @@ struct hb_spatial_high {
 	uint32_t launches, position;
 	bool serving, closed;
 	bool was_closed;                         /* `closed` of the request before */
+	bool foreseen;                           /* the request began when one was expected */
+	int64_t expect_from_ns, expect_until_ns; /* the next request is expected between these times */
 	int64_t passed_ns[HB_SPATIAL_POSITIONS]; /* when this request reached each position */
+	uint16_t need
+		[HB_SPATIAL_POSITIONS]; /* most SMs that one of its launches fills, at each position; 0 = not known */
 	/* learned */
 	struct hb_spatial_queue queue;
 	uint32_t requests;
@@ -86,6 +90,10 @@ void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns);
 /* deadline_ns 0 = now + SLO. Does nothing while a request is served (requests at the same time count as one). */
 void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t deadline_ns);
+/* The next request is expected to begin between these times; until_ns 0 = none is. */
+void hb_spatial_high_expect(struct hb_spatial_high *high, int64_t from_ns, int64_t until_ns);
+/* Before hb_spatial_high_launch() or _count(): SMs that the launch fills; 0 = not known, so the whole reserve is left free. */
+void hb_spatial_high_need(struct hb_spatial_high *high, uint32_t sms);
 void hb_spatial_high_launch(struct hb_spatial_high *high, int64_t now_ns);
 /* hb_spatial_high_launch() in two steps, which saves reading the clock: true = a position is reached, so call _pass(). */
 bool hb_spatial_high_count(struct hb_spatial_high *high);

@@ -96,17 +96,17 @@ static enum hb_spatial_class class_of(const struct hb_spatial_kernel *kernel, ui
 	return kernel->blocks > sms / 2 ? HB_SPATIAL_PERSISTENT : HB_SPATIAL_SMALL;
 }
 
-void hb_spatial_fit(const struct hb_spatial_low *low, struct hb_spatial_kernel *kernel, uint32_t reserve)
+uint32_t hb_spatial_sms_left(const struct hb_spatial_low *low, uint32_t reserve)
 {
 	uint32_t all = low->limits.sms;
-	uint32_t most = all > reserve + 2 ? (all - reserve) & ~UINT32_C(1) : 2;
-	kernel->reserve = (uint16_t)reserve;
-	kernel->sms = (uint16_t)most;
-	kernel->stretch_q10 = (all << 10) / most;
-	kernel->one_wave_q16 = 1 << 16;
-	kernel->class = HB_SPATIAL_UNKNOWN;
+	return all > reserve + 2 ? (all - reserve) & ~UINT32_C(1) : 2;
+}
+
+uint32_t hb_spatial_stretch_q10(const struct hb_spatial_low *low, const struct hb_spatial_kernel *kernel, uint32_t most)
+{
+	uint32_t all = low->limits.sms;
 	if (!kernel->blocks || !kernel->per_sm)
-		return;
+		return (all << 10) / most;
 	uint64_t alone = waves(kernel, all), masked = waves(kernel, most);
 	uint64_t stretch = (masked << 10) / alone;
 	/*
@@ -115,9 +115,21 @@ void hb_spatial_fit(const struct hb_spatial_low *low, struct hb_spatial_kernel *
 	 */
 	if (alone == 1 && kernel->blocks > most)
 		stretch = (all << 10) / most;
+	return stretch < UINT32_C(1) << 20 ? (uint32_t)stretch : UINT32_C(1) << 20;
+}
+
+void hb_spatial_fit(const struct hb_spatial_low *low, struct hb_spatial_kernel *kernel, uint32_t reserve)
+{
+	uint32_t all = low->limits.sms;
+	kernel->reserve = (uint16_t)reserve;
+	kernel->sms = (uint16_t)hb_spatial_sms_left(low, reserve);
+	kernel->stretch_q10 = hb_spatial_stretch_q10(low, kernel, kernel->sms);
+	kernel->one_wave_q16 = 1 << 16;
+	kernel->class = HB_SPATIAL_UNKNOWN;
+	if (!kernel->blocks || !kernel->per_sm)
+		return;
 	kernel->class = (uint8_t)class_of(kernel, all);
-	kernel->stretch_q10 = stretch < UINT32_C(1) << 20 ? (uint32_t)stretch : UINT32_C(1) << 20;
-	kernel->one_wave_q16 = (uint32_t)((UINT64_C(1) << 16) / alone);
+	kernel->one_wave_q16 = (uint32_t)((UINT64_C(1) << 16) / waves(kernel, all));
 }
 
 /* --- durations --- */
@@ -150,11 +162,20 @@ void hb_spatial_note_duration(struct hb_spatial_low *low, uint32_t place, uint32
 	kernel->harm_ppm[1] = wide_ppm < HB_SPATIAL_PPM ? (uint32_t)wide_ppm : HB_SPATIAL_PPM;
 }
 
-void hb_spatial_note_masked(struct hb_spatial_low *low, uint32_t place, uint32_t spot_place, int64_t duration_ns)
+void hb_spatial_note_masked(struct hb_spatial_low *low, uint32_t place, uint32_t spot_place, int64_t duration_ns,
+			    bool exact)
 {
 	struct hb_spatial_kernel *kernel = &low->kernels[place];
 	const struct hb_spatial_spot *spot = &low->spots[spot_place];
-	if (!spot->measured || duration_ns > INT32_MAX)
+	if (duration_ns > INT32_MAX)
+		return;
+	if (!spot->measured) {
+		int64_t alone_ns = (duration_ns << 10) / kernel->stretch_q10;
+		if (alone_ns > low->limits.window_ns)
+			hb_spatial_note_duration(low, place, spot_place, alone_ns, true);
+		return;
+	}
+	if (!exact)
 		return;
 	int64_t stretch = (duration_ns << 10) / spot->duration_ns;
 	if (stretch < 1 << 10)

@@ -10,8 +10,20 @@
 /* Moving means: weight 1/8 for each sample; less for gaps, which vary more. */
 #define MEAN_SHIFT 3
 #define GAP_SHIFT 5
+/*
+ * One pause says little about the gaps that follow, so it counts as at most this many mean gaps. The mean of a Poisson process
+ * loses 2 % by that.
+ */
+#define GAP_MOST 4
+#define PAUSE_LEAST_NS INT64_C(1000000)
+/* The first gap of a kind may be a pause: among the first gaps, one far below the mean replaces it. */
+#define FIRST_GAPS 8
+#define SHORT_SHIFT 4
 /* Requests have the same length if their launches differ by less than an eighth. */
 #define LENGTH_SHIFT 3
+/* The reserve follows the launches down to so many SMs, and only where that frees as many. */
+#define LEAST_SMS 8
+#define WORTH_SMS 4
 /* The share of chained requests has a weight of 1/128 for each, so that bursts do not look like tokens. */
 #define CHAINED_SHIFT 7
 #define CHAIN_PPM (HB_SPATIAL_PPM / 8 * 7)
@@ -103,15 +115,55 @@ void hb_spatial_kind_learn_left(struct hb_spatial_kind *kind, uint32_t position,
 		*left_ns -= step_ns;
 }
 
+/* Follows a larger need at once, and a smaller one by a quarter for each request. */
+void hb_spatial_kind_learn_need(struct hb_spatial_kind *kind, uint32_t position, uint32_t sms)
+{
+	uint16_t *need = &kind->need[position];
+	if (sms > UINT16_MAX)
+		sms = UINT16_MAX;
+	*need = (uint16_t)(sms >= *need ? sms : *need - (*need - sms + 3) / 4);
+}
+
+static uint32_t last_position(const struct hb_spatial_kind *kind)
+{
+	uint32_t last = kind->launches / HB_SPATIAL_STRIDE;
+	return last < HB_SPATIAL_POSITIONS ? last : HB_SPATIAL_POSITIONS - 1;
+}
+
+uint32_t hb_spatial_kind_next_need(const struct hb_spatial_kind *kind, uint32_t position, uint32_t reserve,
+				   int64_t *for_ns)
+{
+	uint32_t last = last_position(kind), end = position;
+	*for_ns = 0;
+	if (position + 1 >= last || !kind->need[position] || !kind->need[position + 1])
+		return 0; /* what follows the request is not known */
+	uint32_t next = kind->need[position] > kind->need[position + 1] ? kind->need[position]
+									: kind->need[position + 1];
+	uint32_t sms = next > LEAST_SMS ? next : LEAST_SMS;
+	if (sms + WORTH_SMS > reserve)
+		return 0;
+	while (end < last && kind->need[end] && kind->need[end] <= next)
+		end++;
+	/* One position earlier, because LP sees a launch before the GPU runs it. */
+	*for_ns = kind->left_ns[position] - kind->left_ns[end - 1];
+	return *for_ns > 0 ? sms : 0;
+}
+
 void hb_spatial_kind_learn_gap(struct hb_spatial_kind *kind, int64_t gap_ns)
 {
+	int64_t *mean_ns = &kind->gap_mean_ns, most_ns = GAP_MOST * *mean_ns;
+	most_ns = most_ns > PAUSE_LEAST_NS ? most_ns : PAUSE_LEAST_NS;
+	bool first = kind->gaps < FIRST_GAPS;
 	if (gap_ns < 0)
 		gap_ns = 0;
-	if (!kind->gap_mean_ns)
-		kind->gap_mean_ns = gap_ns;
-	kind->gap_mean_ns += (gap_ns - kind->gap_mean_ns) >> GAP_SHIFT;
-	if (kind->gap_mean_ns < 1)
-		kind->gap_mean_ns = 1;
+	if (!kind->gaps || (first && gap_ns < *mean_ns >> SHORT_SHIFT))
+		*mean_ns = gap_ns;
+	else if (gap_ns > most_ns)
+		gap_ns = most_ns;
+	*mean_ns += (gap_ns - *mean_ns) >> GAP_SHIFT;
+	if (*mean_ns < 1)
+		*mean_ns = 1;
+	kind->gaps += first;
 }
 
 void hb_spatial_kind_learn_chained(struct hb_spatial_kind *kind, bool chained)

@@ -31,9 +31,11 @@ struct hb_spatial_kind {
 	int64_t alone_ns;      /* lower quartile of the newest HB_SPATIAL_SAMPLES times alone */
 	int64_t wait_ns;       /* the same of the part that is spent waiting */
 	int64_t mean_alone_ns; /* alone_ns, smoothed; 0 = not known */
-	int64_t gap_mean_ns;   /* from the end of a request to the begin of the next; 0 = not known */
-	uint32_t chained_ppm;  /* share of requests that began as soon as the one before had ended; smoothed */
+	int64_t gap_mean_ns; /* from the end of a request to the begin of the next, without long pauses; 0 = not known */
+	uint32_t gaps;       /* gaps seen so far; counts the first ones only */
+	uint32_t chained_ppm; /* share of requests that began as soon as the one before had ended; smoothed */
 	int64_t all_of_ns[HB_SPATIAL_SAMPLES], wait_of_ns[HB_SPATIAL_SAMPLES];
+	uint16_t need[HB_SPATIAL_POSITIONS];   /* most SMs that one of a position's launches fills; 0 = not known */
 	int64_t left_ns[HB_SPATIAL_POSITIONS]; /* time left that nine of ten requests keep; 0 = not known */
 	struct hb_spatial_guard guard;
 };
@@ -48,6 +50,20 @@ static inline uint32_t hb_spatial_kind_class(const struct hb_spatial_kind *kind)
 	return class < 15 ? class : 15;
 }
 
+/*
+ * SMs that a launch fills, estimated from its grid, its block and its dynamic shared memory: an SM holds 1024 threads, as with 64
+ * registers each, and 224 KiB of shared memory. Too many rather than too few: small kernels use fewer registers.
+ */
+static inline uint32_t hb_spatial_needed_sms(uint64_t blocks, uint32_t threads, uint32_t shared_bytes)
+{
+	uint32_t by_threads = threads && threads < 1024 ? 1024 / threads : 1;
+	uint32_t by_shared = shared_bytes > 7168 ? (224 << 10) / (shared_bytes < 224 << 10 ? shared_bytes : 224 << 10)
+						 : 32;
+	uint32_t per_sm = by_threads < by_shared ? by_threads : by_shared;
+	uint64_t sms = (blocks + per_sm - 1) / per_sm;
+	return sms < UINT16_MAX ? (uint32_t)sms : UINT16_MAX;
+}
+
 struct hb_spatial_kinds {
 	struct hb_spatial_kind *last; /* of the last request; never NULL */
 	struct hb_spatial_kind of[HB_SPATIAL_KINDS];
@@ -60,6 +76,14 @@ bool hb_spatial_kinds_note(struct hb_spatial_kinds *kinds, uint32_t launches, in
 void hb_spatial_kind_learn_alone(struct hb_spatial_kind *kind, int64_t all_ns, int64_t wait_ns);
 /* A request took took_ns from this position on. */
 void hb_spatial_kind_learn_left(struct hb_spatial_kind *kind, uint32_t position, int64_t took_ns);
+/* The launches of a position needed at most so many SMs. */
+void hb_spatial_kind_learn_need(struct hb_spatial_kind *kind, uint32_t position, uint32_t sms);
+/*
+ * What the launches from a position on need, if that is less than the reserve. Looks as far ahead as they need no more; for_ns is the
+ * time until then. Returns the number of SMs; 0 = the whole reserve.
+ */
+uint32_t hb_spatial_kind_next_need(const struct hb_spatial_kind *kind, uint32_t position, uint32_t reserve,
+				   int64_t *for_ns);
 void hb_spatial_kind_learn_gap(struct hb_spatial_kind *kind, int64_t gap_ns);
 void hb_spatial_kind_learn_chained(struct hb_spatial_kind *kind, bool chained);
 /*

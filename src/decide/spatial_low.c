@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LP's side of the spatial engine: the decision at each launch, the window, the marks; see
+ * LP's side of the spatial engine: the decision at each launch and the window; see
  * spatial_low.h. No lock, no allocation, no clock.
  *
  * The decision, in this order
@@ -26,21 +26,14 @@
 
 #include <string.h>
 
-/* A mark measures a duration if its time is known within an eighth, or within 2 us. */
-#define EXACT_SHIFT 3
-#define EXACT_NS 2000
-/* Time from a launch on an empty stream to its first block. */
-#define LAUNCH_NS 3000
-/* A spot gets a mark each time until it was measured, or seen, this often. */
-#define MEASURED_ENOUGH 4
-#define SEEN_ENOUGH 16
-#define SURVEY 4
 /* While waiting for its own work LP polls at least this often. */
 #define LOOK_NS INT64_C(20000)
 /* Above this, HP's delay for work in flight at its request's begin; see entry_ppm. */
 #define ENTRY_PPM 500000
 /* Blocks that occupy their SMs for a shorter time are never worth a mask without HP. */
 #define HOLD_LEAST_NS 50000
+/* The first launches of a kernel are masked also while HP is absent, because nothing is known of its blocks. */
+#define MASKED_FIRST 4
 /* A kernel is split only if it runs at least twice as long as a part. */
 #define SPLIT_WORTH 2
 /* Blocks outside a part take up to 1.25 ns each to exit. A part runs at least this many times as long as that. */
@@ -53,27 +46,7 @@ void hb_spatial_low_init(struct hb_spatial_low *low, const struct hb_spatial_lim
 	low->entry_ppm = ENTRY_PPM;
 }
 
-int64_t hb_spatial_in_flight_ns(const struct hb_spatial_stream *stream, int64_t now_ns)
-{
-	if (stream->sum_ns == stream->done_ns)
-		return 0;
-	return stream->ends_ns > now_ns ? stream->ends_ns - now_ns : 0;
-}
-
 /* --- the request, as LP sees it --- */
-
-static void note_use(struct hb_spatial_low *low, uint32_t kernel, uint32_t ns, bool wide)
-{
-	/* The same kernel is often launched again soon (layers). The last entry is for kernels without an entry. */
-	for (uint32_t i = 0; i < low->n_uses; i++) {
-		struct hb_spatial_use *use = &low->uses[i];
-		if ((use->kernel == kernel && use->wide == wide) || i == HB_SPATIAL_BESIDE - 1) {
-			use->ns = use->ns < INT32_MAX - ns ? use->ns + ns : INT32_MAX;
-			return;
-		}
-	}
-	low->uses[low->n_uses++] = (struct hb_spatial_use){.kernel = kernel, .ns = ns, .wide = wide};
-}
 
 static void end_request(struct hb_spatial_low *low)
 {
@@ -94,7 +67,8 @@ static void note_view(struct hb_spatial_low *low, const struct hb_spatial_stream
 		low->allow_ns = view->present ? view->allow_ns : 0;
 		int64_t left_ns = hb_spatial_in_flight_ns(stream, now_ns);
 		if (view->present && left_ns)
-			note_use(low, HB_SPATIAL_KERNELS, left_ns < INT32_MAX ? (uint32_t)left_ns : INT32_MAX, true);
+			hb_spatial_note_use(low, HB_SPATIAL_KERNELS,
+					    left_ns < INT32_MAX ? (uint32_t)left_ns : INT32_MAX, true);
 	}
 	if (view->outcome != low->outcome) {
 		low->outcome = view->outcome;
@@ -161,6 +135,23 @@ static void go_masked(struct hb_spatial_answer *answer, const struct launch *lau
 	answer->slower = answer->beside || launch->masked_ns > launch->alone_ns;
 }
 
+/* A launch that ends before the request launches anything larger leaves free only what the next launches need. */
+static void follow_next(const struct hb_spatial_low *low, const struct hb_spatial_stream *stream,
+			const struct hb_spatial_view *view, int64_t now_ns, const struct launch *launch,
+			struct hb_spatial_answer *answer)
+{
+	if (!answer->sms || view->next_until_ns <= now_ns)
+		return;
+	uint32_t sms = hb_spatial_sms_left(low, view->next);
+	uint64_t ns = (uint64_t)launch->alone_ns * hb_spatial_stretch_q10(low, launch->kernel, sms) >> 10;
+	int64_t left_ns = hb_spatial_in_flight_ns(stream, now_ns);
+	if (!launch->known || sms <= answer->sms || ns > launch->masked_ns ||
+	    now_ns + left_ns + (int64_t)ns > view->next_until_ns)
+		return;
+	answer->sms = sms;
+	answer->ns = (uint32_t)ns;
+}
+
 /* Short kernels on few SMs or with short blocks hardly delay HP, so more of them may be in flight. */
 static bool is_light(const struct hb_spatial_low *low, const struct launch *launch)
 {
@@ -203,7 +194,7 @@ static int64_t window_of(const struct hb_spatial_low *low, const struct hb_spati
 	const struct hb_spatial_limits *limits = &low->limits;
 	if (!view->granted)
 		return limits->tight_ns;
-	if (is_steady(low, view))
+	if (view->idle || is_steady(low, view))
 		return limits->steady_ns;
 	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
 	if (!limits->masks)
@@ -247,16 +238,18 @@ static bool window_is_full(struct hb_spatial_low *low, const struct hb_spatial_s
 
 /* While HP is absent: whether a mask costs LP less than the harm expected from a kernel with long blocks. */
 static bool better_masked(const struct hb_spatial_low *low, const struct launch *launch,
-			  const struct hb_spatial_view *view)
+			  const struct hb_spatial_view *view, bool expected)
 {
 	uint64_t hold_ns = launch->hold_ns;
 	if (!launch->maskable)
 		return false;
 	if (launch->masked_ns <= launch->alone_ns)
 		return true; /* the mask costs nothing, and HP may start */
+	if (!launch->known && launch->kernel->seen < MASKED_FIRST)
+		return true; /* its blocks may be long */
 	if (hold_ns < HOLD_LEAST_NS)
 		return false;
-	if (view->expected || !view->granted)
+	if (expected || !view->granted)
 		return true;
 	if (!view->gap_ns)
 		return false;
@@ -265,11 +258,38 @@ static bool better_masked(const struct hb_spatial_low *low, const struct launch 
 	return harm > (unsigned __int128)loss_ns * view->gap_ns * (2 * (uint64_t)HB_SPATIAL_PPM);
 }
 
-static void decide_alone(const struct hb_spatial_low *low, const struct launch *launch,
-			 const struct hb_spatial_view *view, struct hb_spatial_answer *answer)
+/*
+ * While HP is absent: the launch keeps its SMs for longer than the window promises. A small reserve is enough for HP's first
+ * kernel to start.
+ */
+static bool needs_standing_reserve(const struct hb_spatial_low *low, const struct launch *launch)
 {
-	if (better_masked(low, launch, view))
+	return launch->maskable && launch->hold_ns > low->limits.standing_ns;
+}
+
+static void go_with_standing_reserve(const struct hb_spatial_low *low, const struct launch *launch,
+				     struct hb_spatial_answer *answer)
+{
+	uint32_t sms = low->limits.standing_sms;
+	answer_go(answer, sms, answer_part((uint64_t)launch->alone_ns * low->limits.sms / sms), 0);
+	answer->slower = true;
+}
+
+/* The launch would still run, unmasked, when a request is expected to begin. Its own duration says how early it has to be masked. */
+static bool meets_expected(const struct hb_spatial_stream *stream, const struct launch *launch,
+			   const struct hb_spatial_view *view, int64_t now_ns)
+{
+	int64_t ends_ns = now_ns + hb_spatial_in_flight_ns(stream, now_ns) + launch->alone_ns;
+	return view->expected || ends_ns > view->expect_ns;
+}
+
+static void decide_alone(const struct hb_spatial_low *low, const struct launch *launch,
+			 const struct hb_spatial_view *view, bool expected, struct hb_spatial_answer *answer)
+{
+	if (better_masked(low, launch, view, expected))
 		go_masked(answer, launch, 0);
+	else if (needs_standing_reserve(low, launch))
+		go_with_standing_reserve(low, launch, answer);
 	else
 		answer_go(answer, 0, launch->alone_ns, 0);
 }
@@ -373,209 +393,16 @@ void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *
 		answer_go(answer, 0, launch.alone_ns, 0);
 	else if (window_is_full(low, stream, view, &launch, now_ns, answer))
 		return;
-	else if (view->present)
+	else if (view->present) {
 		decide_beside(low, &launch, view, answer);
-	else if (launch.maskable && is_steady(low, view))
+		follow_next(low, stream, view, now_ns, &launch, answer);
+	} else if (launch.maskable && is_steady(low, view))
 		go_masked(answer, &launch, 0);
 	else
-		decide_alone(low, &launch, view, answer);
+		decide_alone(low, &launch, view, meets_expected(stream, &launch, view, now_ns), answer);
 }
 
 void hb_spatial_whole(struct hb_spatial_low *low, uint32_t kernel)
 {
 	low->kernels[kernel].flags &= (uint8_t)~HB_SPATIAL_SPLITTABLE;
-}
-
-/* --- what is in flight --- */
-
-static void count_launch(struct hb_spatial_low *low, const struct hb_spatial_answer *answer)
-{
-	struct hb_spatial_kernel *kernel = &low->kernels[answer->kernel];
-	kernel->used = ++low->launches;
-	kernel->seen += kernel->seen < UINT32_MAX;
-	if (answer->verdict == HB_SPATIAL_SPLIT)
-		low->counts.split++;
-	if (!answer->beside) {
-		low->counts.free++;
-		return;
-	}
-	low->counts.unknown += !answer->known;
-	if (answer->sms)
-		low->counts.beside++;
-	else
-		low->counts.wide++;
-	low->spent_ns += answer->price_ns;
-	note_use(low, answer->kernel, answer->ns, !answer->sms);
-}
-
-/* Notes which launches the next one follows. A split kernel counts once, after its last part. */
-static void note_order(struct hb_spatial_stream *stream, uint64_t key)
-{
-	for (uint32_t i = HB_SPATIAL_AFTER - 1; i > 0; i--)
-		stream->after[i] = stream->after[i - 1];
-	stream->after[0] = key;
-}
-
-static bool is_unsure(const struct hb_spatial_spot *spot)
-{
-	return spot->measured < MEASURED_ENOUGH && spot->seen < SEEN_ENOUGH;
-}
-
-static uint32_t place_mark(struct hb_spatial_stream *stream)
-{
-	uint32_t value = ++stream->marked;
-	if (!value)
-		value = ++stream->marked; /* 0 means none */
-	stream->next.sum_ns = stream->sum_ns;
-	stream->next.light_ns = stream->light_ns;
-	stream->marks[value & (HB_SPATIAL_MARKS - 1)] = stream->next;
-	stream->next = (struct hb_spatial_mark){0};
-	stream->next_ns = 0;
-	return value;
-}
-
-uint32_t hb_spatial_went(struct hb_spatial_low *low, struct hb_spatial_stream *stream, int64_t now_ns,
-			 const struct hb_spatial_answer *answer)
-{
-	bool empty = stream->sum_ns == stream->done_ns;
-	struct hb_spatial_mark *next = &stream->next;
-	count_launch(low, answer);
-	if (empty || stream->ends_ns < now_ns)
-		stream->ends_ns = now_ns + LAUNCH_NS;
-	if (empty)
-		stream->moved_at_ns = now_ns;
-	if (!stream->next_ns)
-		next->first_ns = now_ns;
-	next->others_ns = stream->next_ns;
-	next->own_ns = answer->ns;
-	next->kernel = answer->kernel;
-	next->spot = answer->spot;
-	next->beside |= (uint8_t)(answer->slower | answer->beside << 1);
-	next->part |= answer->part || (stream->next_ns && !answer->known);
-	stream->sum_ns += answer->ns;
-	stream->ends_ns += answer->ns;
-	stream->next_ns += answer->ns;
-	if (answer->light)
-		stream->light_ns += answer->ns;
-	else
-		stream->heavy_ns = answer->ns;
-	struct hb_spatial_spot *spot = &low->spots[answer->spot];
-	bool unsure = is_unsure(spot);
-	spot->seen += spot->seen < UINT32_MAX;
-	if (answer->verdict != HB_SPATIAL_SPLIT)
-		note_order(stream, low->kernels[answer->kernel].key);
-	if (unsure)
-		low->survey = SURVEY;
-	if (low->survey)
-		low->survey--;
-	/* A counter write follows each part, so that the next part goes when this one really ends. */
-	bool due = unsure || low->survey || answer->verdict == HB_SPATIAL_SPLIT;
-	if (!due && stream->next_ns < low->limits.mark_ns)
-		return 0;
-	if (stream->marked - stream->done >= HB_SPATIAL_MARKS - 1)
-		return 0; /* no room for another mark; those in flight are enough */
-	return place_mark(stream);
-}
-
-/* Bounds of the time between two marks. */
-struct interval {
-	int64_t least_ns, most_ns;
-	bool exact;
-};
-
-/* The GPU began the first launch when it had arrived and the one before was done; it ended between two polls. */
-static struct interval interval_of(const struct hb_spatial_stream *stream, const struct hb_spatial_mark *first,
-				   int64_t looked_ns, int64_t now_ns)
-{
-	int64_t arrived_ns = first->first_ns + LAUNCH_NS, begin_ns = stream->done_from_ns, late_ns = stream->done_at_ns;
-	if (begin_ns < arrived_ns)
-		begin_ns = arrived_ns;
-	if (late_ns < begin_ns)
-		late_ns = begin_ns;
-	struct interval interval = {.least_ns = looked_ns - late_ns, .most_ns = now_ns - begin_ns};
-	if (interval.least_ns < 0)
-		interval.least_ns = 0;
-	int64_t doubt_ns = interval.most_ns - interval.least_ns;
-	interval.exact = doubt_ns <= EXACT_NS || doubt_ns <= interval.most_ns >> EXACT_SHIFT;
-	return interval;
-}
-
-/* The mark's last kernel took the interval without the other kernels; at most that if the end was noticed late. */
-static void measure_mark(struct hb_spatial_low *low, const struct hb_spatial_mark *mark,
-			 const struct interval *interval)
-{
-	int64_t own_ns = interval->most_ns - mark->others_ns;
-	if (mark->part || own_ns <= 0)
-		return;
-	/* Beside HP only masked kernels are measured. */
-	if (!mark->beside)
-		hb_spatial_note_duration(low, mark->kernel, mark->spot, own_ns, !interval->exact);
-	else if ((mark->beside & 1) && interval->exact && !mark->others_ns)
-		hb_spatial_note_masked(low, mark->kernel, mark->spot, own_ns);
-}
-
-/* Several marks took less time than predicted: kernels whose duration was a guess are shorter. */
-static void shorten_predictions(struct hb_spatial_low *low, const struct hb_spatial_stream *stream, uint32_t value,
-				uint64_t sum_ns, const struct interval *interval)
-{
-	uint64_t guessed_ns = 0, over_ns = sum_ns - (uint64_t)interval->most_ns;
-	if (interval->most_ns <= 0 || sum_ns <= (uint64_t)interval->most_ns)
-		return;
-	for (uint32_t i = stream->done + 1; i - 1 != value; i++) {
-		const struct hb_spatial_mark *mark = &stream->marks[i & (HB_SPATIAL_MARKS - 1)];
-		guessed_ns += low->spots[mark->spot].measured ? 0 : mark->own_ns;
-	}
-	for (uint32_t i = stream->done + 1; guessed_ns && i - 1 != value; i++) {
-		const struct hb_spatial_mark *mark = &stream->marks[i & (HB_SPATIAL_MARKS - 1)];
-		uint64_t less_ns = over_ns < guessed_ns ? mark->own_ns * over_ns / guessed_ns : mark->own_ns;
-		if (!low->spots[mark->spot].measured && !mark->part && !mark->beside)
-			hb_spatial_note_duration(low, mark->kernel, mark->spot, (int64_t)(mark->own_ns - less_ns),
-						 true);
-	}
-}
-
-/* The newest heavy launch counts as done when all heavy launches are done. */
-static void settle_marks(struct hb_spatial_stream *stream)
-{
-	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
-	if (stream->sum_ns - stream->done_ns - light_ns < stream->heavy_ns)
-		stream->heavy_ns = (uint32_t)(stream->sum_ns - stream->done_ns - light_ns);
-}
-
-void hb_spatial_done(struct hb_spatial_low *low, struct hb_spatial_stream *stream, uint32_t value, int64_t looked_ns,
-		     int64_t now_ns)
-{
-	uint32_t steps = value - stream->done;
-	if (!steps || steps > stream->marked - stream->done)
-		return; /* an old value, or one that was never written */
-	const struct hb_spatial_mark *mark = &stream->marks[value & (HB_SPATIAL_MARKS - 1)];
-	const struct hb_spatial_mark *first = &stream->marks[(stream->done + 1) & (HB_SPATIAL_MARKS - 1)];
-	struct interval interval = interval_of(stream, first, looked_ns, now_ns);
-	if (steps == 1)
-		measure_mark(low, mark, &interval);
-	else
-		shorten_predictions(low, stream, value, mark->sum_ns - stream->done_ns, &interval);
-	stream->done = value;
-	stream->done_ns = mark->sum_ns;
-	stream->light_done_ns = mark->light_ns;
-	settle_marks(stream);
-	stream->done_from_ns = looked_ns;
-	stream->done_at_ns = stream->moved_at_ns = now_ns;
-	int64_t left_ns = (int64_t)(stream->sum_ns - stream->done_ns);
-	if (stream->ends_ns > now_ns + left_ns)
-		stream->ends_ns = now_ns + left_ns;
-	if (stream->ends_ns < looked_ns + left_ns)
-		stream->ends_ns = looked_ns + left_ns;
-}
-
-void hb_spatial_idle(struct hb_spatial_stream *stream, int64_t now_ns)
-{
-	stream->done = stream->marked;
-	stream->done_ns = stream->sum_ns;
-	stream->light_done_ns = stream->light_ns;
-	settle_marks(stream);
-	stream->done_from_ns = stream->done_at_ns = now_ns;
-	stream->ends_ns = stream->moved_at_ns = now_ns;
-	stream->next = (struct hb_spatial_mark){0};
-	stream->next_ns = 0;
 }

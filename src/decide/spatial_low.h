@@ -150,17 +150,19 @@ struct hb_spatial_limits {
 	uint32_t window_ns; /* predicted time in flight beyond which launches wait, without HP */
 	uint32_t
 		open_ns; /* window where a new request may be delayed by more than it allows; doubles with each step of `gaps` */
-	uint32_t ahead_ns;  /* window of light launches, counted separately */
-	uint32_t light_ns;  /* launches no longer than this are light */
-	uint32_t beside_ns; /* window while a request is served or expected */
-	uint32_t steady_ns; /* window where requests follow each other closely and all launches are masked */
-	uint32_t tight_ns;  /* window while HP allows nothing, so that its next request meets little work */
-	uint32_t close_ns;  /* mean gap below which requests follow each other closely */
-	uint32_t mark_ns;   /* most predicted time between two marks */
-	uint32_t split_ns;  /* longest part of a split kernel beside HP */
-	uint32_t tick_ns;   /* the next part is launched when at most this much is in flight */
-	uint32_t weight;    /* LP time in ns that 1 ns of HP is worth when a mask is weighed */
-	bool masks;         /* false: masks do not work here, so only kernels with little harm run beside HP */
+	uint32_t ahead_ns;     /* window of light launches, counted separately */
+	uint32_t light_ns;     /* launches no longer than this are light */
+	uint32_t beside_ns;    /* window while a request is served or expected */
+	uint32_t steady_ns;    /* window where requests follow each other closely and all launches are masked */
+	uint32_t tight_ns;     /* window while HP allows nothing, so that its next request meets little work */
+	uint32_t close_ns;     /* mean gap below which requests follow each other closely */
+	uint32_t mark_ns;      /* most predicted time between two marks */
+	uint32_t split_ns;     /* longest part of a split kernel beside HP */
+	uint32_t tick_ns;      /* the next part is launched when at most this much is in flight */
+	uint32_t standing_ns;  /* while HP is absent, launches whose blocks run longer than this ... */
+	uint32_t standing_sms; /* ... leave the standing reserve free: they run on so many SMs */
+	uint32_t weight;       /* LP time in ns that 1 ns of HP is worth when a mask is weighed */
+	bool masks;            /* false: masks do not work here, so only kernels with little harm run beside HP */
 };
 
 struct hb_spatial_low {
@@ -200,6 +202,8 @@ struct hb_spatial_answer {
 	int64_t until_ns;      /* WAIT: ask again at this time */
 };
 
+/* SMs that launches with long blocks leave free while HP is idle. */
+uint32_t hb_spatial_standing_reserve(uint32_t sms);
 /* The limits that ship (defaults.def), for a GPU with `sms` SMs. */
 void hb_spatial_limits_init(struct hb_spatial_limits *limits, uint32_t sms);
 /*

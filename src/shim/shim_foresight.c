@@ -17,11 +17,12 @@
 #define TRIES 200 /* about 1 us; the holder of the lock leaves sooner unless it has lost its CPU */
 
 atomic_bool hb_shim_foresight_wanted;
+atomic_bool hb_shim_foresight_announces;
 
 /* A lock that is held for a few hundred ns at a time; it guards the next four variables. */
 static atomic_bool taken;
 static struct hb_process_foresight process;
-static bool begun;
+static bool begun;             /* `process` is initialised */
 static uint32_t request_flags; /* of the inferred request that runs */
 
 static atomic_bool reports_requests; /* the application reports its requests itself, so none are inferred */
@@ -142,8 +143,70 @@ static void catch_up(int64_t now_ns)
 		note_idle(now_ns, 0);
 }
 
+/* ---- the spatial engine ---- */
+
+static bool announces(void)
+{
+	return atomic_load_explicit(&hb_shim_foresight_announces, memory_order_relaxed);
+}
+
+/* With the lock held. */
+static void begin_announcing(void)
+{
+	if (!begun)
+		hb_process_foresight_init_masks(&process);
+	begun = true;
+}
+
+/* With the lock held; leaves it. Tells LP when the next request is expected. */
+static void announce_and_leave(int64_t now_ns)
+{
+	struct hb_foresight_expected expected;
+	if (!hb_foresight_expects(&process.foresight, now_ns, &expected))
+		expected = (struct hb_foresight_expected){0};
+	leave();
+	hb_shim_spatial_high_expect(expected.from_ns, expected.until_ns);
+}
+
+static void announce_after_sign(enum hb_sign kind, uint64_t source, uint32_t who, int64_t expected_ns)
+{
+	if (!try_enter()) {
+		hb_shim_count(HB_COUNT_signs_dropped, 1);
+		return;
+	}
+	int64_t now_ns = hb_clock_now_ns();
+	begin_announcing();
+	hb_process_foresight_sign(&process, now_ns, kind, source, who, expected_ns);
+	announce_and_leave(now_ns);
+	hb_shim_count(HB_COUNT_signs, 1);
+}
+
+/* The request is on the board already: what is learned from its first launch does not delay LP's answer to it. */
+static void learn_first_launch(void)
+{
+	if (!announces() || !try_enter())
+		return;
+	begin_announcing();
+	hb_process_foresight_launch(&process, hb_clock_now_ns());
+	leave();
+}
+
+static void announce_after_work(void)
+{
+	if (!announces() || !try_enter())
+		return;
+	int64_t now_ns = hb_clock_now_ns();
+	begin_announcing();
+	hb_process_foresight_idle(&process, now_ns, 0);
+	announce_and_leave(now_ns);
+}
+
+/* ---- signs, launches and waits ---- */
+
 void hb_shim_foresight_sign(enum hb_sign kind, uint64_t source, uint32_t who, int64_t expected_ns)
 {
+	if (announces())
+		announce_after_sign(kind, source, who, expected_ns);
 	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed))
 		return;
 	if (!atomic_load_explicit(&sign_seen, memory_order_relaxed))
@@ -177,6 +240,7 @@ void hb_shim_foresight_launch(void)
 	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed)) {
 		atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_FIRST);
 		hb_shim_spatial_high_begin(0);
+		learn_first_launch();
 		return;
 	}
 	if (!try_enter())
@@ -265,6 +329,7 @@ void hb_shim_foresight_idle(void)
 		atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
 		hb_shim_foresight_wait_ends();
 		end_spatial_request();
+		announce_after_work();
 		return;
 	}
 	if (!try_enter()) {
@@ -324,18 +389,31 @@ struct hb_takeover_plan hb_shim_foresight_step(int64_t now_ns)
 	return after;
 }
 
+static bool uses_engine(const struct hb_place *place, uint32_t engine)
+{
+	for (uint32_t i = 0; i < place->page->n_gpus && i < HB_PAGE_GPUS; i++)
+		if (atomic_load_explicit(&place->page->gpus[i].engine, memory_order_relaxed) == engine)
+			return true;
+	return false;
+}
+
+static bool is_high(const struct hb_place *place)
+{
+	return place->page && atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_HIGH;
+}
+
 /* Takeovers need a context and time slices of the tenant's own: not for LP, and not inside an MPS server. */
 static bool is_wanted(void)
 {
 	const struct hb_place *place = hb_place();
-	if (!place->page || atomic_load_explicit(&place->page->priority, memory_order_relaxed) != HB_PAGE_HIGH)
-		return false;
-	for (uint32_t i = 0; i < place->page->n_gpus && i < HB_PAGE_GPUS; i++) {
-		uint32_t engine = atomic_load_explicit(&place->page->gpus[i].engine, memory_order_relaxed);
-		if (engine == HB_ENGINE_TEMPORAL || engine == HB_ENGINE_TURNS)
-			return true;
-	}
-	return false;
+	return is_high(place) && (uses_engine(place, HB_ENGINE_TEMPORAL) || uses_engine(place, HB_ENGINE_TURNS));
+}
+
+/* Only where nothing is taken over: what is learned for takeovers has other costs. */
+static bool is_announcing(void)
+{
+	const struct hb_place *place = hb_place();
+	return is_high(place) && !is_wanted() && uses_engine(place, HB_ENGINE_SPATIAL);
 }
 
 static void report_bytes(uint64_t source, uint32_t who)
@@ -351,12 +429,25 @@ static void attach_signs(bool wanted)
 		attach(wanted ? report_bytes : NULL);
 }
 
+/* What was learned under the costs of the other engine is forgotten. */
+static void change_costs(bool announcing)
+{
+	enter();
+	begun = false;
+	atomic_store(&hb_shim_foresight_announces, announcing);
+	leave();
+}
+
 void hb_shim_foresight_refresh(void)
 {
-	bool wanted = is_wanted();
-	if (wanted != atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed) &&
-	    wanted != atomic_exchange(&hb_shim_foresight_wanted, wanted))
-		attach_signs(wanted);
+	bool wanted = is_wanted(), announcing = is_announcing(), listens = wanted || announcing;
+	bool listened = atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed) || announces();
+	if (announcing != announces())
+		change_costs(announcing);
+	if (wanted != atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed))
+		atomic_store(&hb_shim_foresight_wanted, wanted);
+	if (listens != listened)
+		attach_signs(listens);
 	if (!wanted || !atomic_load_explicit(&sign_seen, memory_order_relaxed) ||
 	    atomic_load_explicit(&thread_runs, memory_order_relaxed) || atomic_exchange(&thread_runs, true))
 		return;
@@ -367,6 +458,7 @@ void hb_shim_foresight_refresh(void)
 void hb_shim_foresight_leave_in_child(void)
 {
 	atomic_store(&hb_shim_foresight_wanted, false);
+	atomic_store(&hb_shim_foresight_announces, false);
 	atomic_store(&taken, false);
 	begun = false; /* the next call initializes `process` */
 	memset(&reported, 0, sizeof(reported));

@@ -20,6 +20,8 @@
 
 /* True in HP processes whose GPU has an engine with takeovers. */
 extern atomic_bool hb_shim_foresight_wanted;
+/* True in HP processes of the spatial engine, which takes nothing over: foresight announces the next request to LP there. */
+extern atomic_bool hb_shim_foresight_announces;
 
 /*
  * Sources of signs: calls of the client API, allocations, and driver calls by

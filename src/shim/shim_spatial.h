@@ -25,6 +25,8 @@ void hb_shim_spatial_high_begin(int64_t deadline_ns);
 void hb_shim_spatial_high_launch(unsigned fn, const uint64_t *args);
 /* Before a call that may wait for earlier launches; of several calls in a row the first one counts. */
 void hb_shim_spatial_high_wait(void);
+/* The next request is expected to begin between these times; until_ns 0 = none is. Safe in signal handlers. */
+void hb_shim_spatial_high_expect(int64_t from_ns, int64_t until_ns);
 /*
  * After the process waited for the request's results. Returns when the request began, 0 = there was none. *harm_ns: the delay
  * caused by LP; negative = unknown. *kind: of the request (hb_spatial_high_kind).
@@ -77,7 +79,10 @@ void hb_shim_spatial_exchange_boards(int socket);
 
 struct hb_spatial_beacon;
 struct hb_spatial_view;
-/* LP: whether HP serves a request now, and what HP's boards say. An HP process whose board is not mapped yet counts as serving. */
+/*
+ * LP: whether there is an HP process, idle or not, and what HP's boards say. One whose board is not mapped yet counts as
+ * serving a request.
+ */
 bool hb_shim_spatial_sees_high(const struct hb_place *place, unsigned gpu, int64_t now_ns);
 void hb_shim_spatial_look(const struct hb_place *place, unsigned gpu, int64_t now_ns, uint32_t sms,
 			  struct hb_spatial_view *view);
@@ -99,7 +104,7 @@ uint32_t hb_shim_spatial_masked_sms(unsigned gpu);
 void hb_shim_spatial_choose_masks(unsigned gpu, const struct hb_gpu_page *page);
 void hb_shim_spatial_masks_leave_in_child(void);
 
-/* shim_spatial_shape.c: what is known of an LP launch. */
+/* shim_spatial_shape.c: what is known of a launch. */
 struct hb_spatial_shape;
 struct hb_low_launch {
 	CUstream stream;     /* never 0: the default streams have their special handles */
@@ -108,6 +113,8 @@ struct hb_low_launch {
 };
 /* Returns the kernel that is launched; NULL: a graph or another operation without a kernel of the application. */
 CUfunction hb_shim_spatial_find_function(unsigned fn, const uint64_t *args);
+/* HP: the SMs that a launch fills, estimated; 0 = not known. */
+uint32_t hb_shim_spatial_needed_sms(unsigned fn, const uint64_t *args);
 void hb_shim_spatial_describe(unsigned fn, const uint64_t *args, struct hb_low_launch *launch,
 			      struct hb_spatial_shape *shape);
 /* Asks the driver how many blocks fit on an SM; worth the time once for each shape. */

@@ -54,7 +54,9 @@ bool hb_shim_spatial_sees_high(const struct hb_place *place, unsigned gpu, int64
 		return true;
 	const void *places = atomic_load_explicit(&known[gpu].places, memory_order_acquire);
 	uint32_t n = places ? atomic_load_explicit(&known[gpu].n, memory_order_relaxed) : 0;
-	return hb_spatial_present(places, HB_PAGE_BOARD_BYTES, n, now_ns);
+	/* The boards of a silent daemon may be those of processes that have ended. */
+	return hb_daemon_silent(place) ? hb_spatial_present(places, HB_PAGE_BOARD_BYTES, n, now_ns)
+				       : hb_spatial_has_high(places, HB_PAGE_BOARD_BYTES, n);
 }
 
 void hb_shim_spatial_look(const struct hb_place *place, unsigned gpu, int64_t now_ns, uint32_t sms,

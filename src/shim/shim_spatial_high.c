@@ -15,11 +15,12 @@
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
 
-static atomic_bool entered; /* a thread is inside; guards the next four */
+static atomic_bool entered; /* a thread is inside; guards the next five */
 static struct hb_spatial_high highs[HB_PAGE_GPUS];
 static bool has_begun[HB_PAGE_GPUS];        /* highs[] of this GPU is initialised */
 static uint32_t read_ppm[HB_PAGE_GPUS];     /* allowance last read from the page */
 static unsigned serving_gpu = HB_PAGE_GPUS; /* GPU of the request in progress; HB_PAGE_GPUS = none */
+static unsigned served_gpu = HB_PAGE_GPUS;  /* GPU of the last request */
 
 static bool try_enter_state(void)
 {
@@ -94,8 +95,18 @@ void hb_shim_spatial_high_begin(int64_t deadline_ns)
 		if (hb_shim_extension.high_begin)
 			hb_shim_extension.high_begin(high);
 		hb_page_requests_begin(high->begin_ns, deadline_ns);
-		serving_gpu = gpu;
+		serving_gpu = served_gpu = gpu;
 	}
+	leave_state();
+}
+
+/* The next request is assumed to use the GPU of the last one. */
+void hb_shim_spatial_high_expect(int64_t from_ns, int64_t until_ns)
+{
+	if (!try_enter_state())
+		return;
+	if (served_gpu < HB_PAGE_GPUS && has_begun[served_gpu])
+		hb_spatial_high_expect(&highs[served_gpu], from_ns, until_ns);
 	leave_state();
 }
 
@@ -105,6 +116,8 @@ void hb_shim_spatial_high_launch(unsigned fn, const uint64_t *args)
 		return;
 	if (serving_gpu < HB_PAGE_GPUS && hb_shim_extension.high_launch)
 		hb_shim_extension.high_launch(hb_shim_spatial_find_function(fn, args));
+	if (serving_gpu < HB_PAGE_GPUS)
+		hb_spatial_high_need(&highs[serving_gpu], hb_shim_spatial_needed_sms(fn, args));
 	if (serving_gpu < HB_PAGE_GPUS && hb_spatial_high_count(&highs[serving_gpu]))
 		hb_spatial_high_pass(&highs[serving_gpu], hb_clock_now_ns());
 	leave_state();
@@ -144,6 +157,6 @@ void hb_shim_spatial_high_leave_in_child(void)
 {
 	for (unsigned gpu = 0; gpu < HB_PAGE_GPUS; gpu++)
 		has_begun[gpu] = false;
-	serving_gpu = HB_PAGE_GPUS;
+	serving_gpu = served_gpu = HB_PAGE_GPUS;
 	leave_state();
 }

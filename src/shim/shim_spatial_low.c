@@ -84,7 +84,14 @@ static bool high_is_at_work(const struct hb_place *place, const struct hb_gpu_pa
 	return view->present || view->expected || daemon_sees_high(place, page);
 }
 
-/* Whether no HP process works. Then a launch costs as much as without the engine. */
+/* An HP process that is idle limits only what its next request would meet (spatial_low.h). */
+static bool high_may_come(const struct hb_place *place, const struct hb_gpu_page *page,
+			  const struct hb_spatial_view *view)
+{
+	return high_is_at_work(place, page, view) || (view->tenants && !hb_daemon_silent(place));
+}
+
+/* Whether there is no HP process. Then a launch costs as much as without the engine. */
 static bool is_without_high(const struct hb_place *place, unsigned gpu)
 {
 	return !daemon_sees_high(place, place->gpus[gpu]) && !hb_shim_spatial_sees_high(place, gpu, hb_clock_now_ns());
@@ -135,7 +142,7 @@ static void decide_launch(const struct hb_place *place, unsigned gpu, struct hb_
 	if (row)
 		read_counter(low, row, now_ns);
 	bool is_replaced = hb_extension_replaces_low_rule() && !(shape->flags & HB_SPATIAL_FREE);
-	if (!at_work || fixed_sms || (is_replaced && view.present))
+	if (!high_may_come(place, page, &view) || fixed_sms || (is_replaced && view.present))
 		asked.flags |= HB_SPATIAL_FREE;
 	leasts[gpu].ppm = is_replaced ? 0 : atomic_load_explicit(&place->page->low_minimum_ppm, memory_order_relaxed);
 	hb_spatial_least_relax(&leasts[gpu], row ? &row->state : &nothing, low->limits.sms, now_ns, &view);
@@ -346,9 +353,15 @@ void (*hb_shim_spatial_low_graph(void))(CUresult)
 	const struct hb_gpu_page *page = place->gpus[gpu];
 	hb_shim_spatial_look(place, gpu, hb_clock_now_ns(), all, &view);
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
-	if (!high_is_at_work(place, page, &view) || view.reserve >= all)
+	if (!high_may_come(place, page, &view) || view.reserve >= all)
 		return NULL;
-	hb_mask_keep(fixed_sms ? fixed_sms : (all - view.reserve) & ~UINT32_C(1));
+	uint32_t reserve = view.reserve;
+	if (!high_is_at_work(place, page, &view)) { /* as a kernel with long blocks: HP's first kernel finds room */
+		if (fixed_sms)
+			return NULL;
+		reserve = hb_spatial_standing_reserve(all);
+	}
+	hb_mask_keep(fixed_sms ? fixed_sms : (all - reserve) & ~UINT32_C(1));
 	return end_graph;
 }
 

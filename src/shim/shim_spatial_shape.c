@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * Estimates what an HP launch fills, from its arguments alone (a few ns).
  * Describes an LP launch: its kernel, number of blocks and stream, and whether it
  * may be masked, split or held back. Decides from the arguments, the launch
  * attributes and the marks of the kernel (kernel_marks.h); if these do not say, the
  * launch goes unmasked and unsplit.
  */
+#include "decide/spatial_kind.h"
 #include "decide/spatial_low.h"
 #include "shim/kernel_marks.h"
 #include "shim/shim.h"
@@ -107,6 +109,31 @@ CUfunction hb_shim_spatial_find_function(unsigned fn, const uint64_t *args)
 		return (CUfunction)(uintptr_t)hb_argument(args, 1); /* NOLINT(performance-no-int-to-ptr) */
 	default:
 		return NULL;
+	}
+}
+
+uint32_t hb_shim_spatial_needed_sms(unsigned fn, const uint64_t *args)
+{
+	const CUlaunchConfig *config;
+	switch (fn) {
+	case HB_FN_cuLaunchKernel:
+	case HB_FN_cuLaunchKernel_ptsz:
+	case HB_FN_cuLaunchCooperativeKernel:
+	case HB_FN_cuLaunchCooperativeKernel_ptsz:
+		return hb_spatial_needed_sms(
+			hb_argument(args, 1) * hb_argument(args, 2) * hb_argument(args, 3),
+			(uint32_t)(hb_argument(args, 4) * hb_argument(args, 5) * hb_argument(args, 6)),
+			(uint32_t)hb_argument(args, 7));
+	case HB_FN_cuLaunchKernelEx:
+	case HB_FN_cuLaunchKernelEx_ptsz:
+		config = (const CUlaunchConfig *)(uintptr_t)hb_argument(args,
+									0); /* NOLINT(performance-no-int-to-ptr) */
+		return !config ? 0
+			       : hb_spatial_needed_sms((uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ,
+						       config->blockDimX * config->blockDimY * config->blockDimZ,
+						       config->sharedMemBytes);
+	default: /* a memset or a copy fills little; a graph may contain anything */
+		return hb_hooks[fn].size != HB_SIZE_NONE;
 	}
 }
 

@@ -132,7 +132,8 @@ static int open_arrivals(struct hb_program *program, struct hb_simulation *simul
 	if (result < 0 || program->closed)
 		return result;
 	program->closed = hb_arrivals_kind(program->arrivals.of[0]) == HB_ARRIVE_CLOSED;
-	if (program->closed || !program->takeover || simulation->mode.hints == HB_HINTS_LEARNED)
+	bool foresees = program->takeover || (program->spatial && program->spatial->foresight);
+	if (program->closed || !foresees || simulation->mode.hints == HB_HINTS_LEARNED)
 		return 0;
 	result = hb_service_arrivals_init(&program->bytes, program->tenant, seed, error);
 	program->signs = !result;
@@ -481,13 +482,14 @@ void hb_program_completed(struct hb_simulation *simulation, struct hb_program *p
 	if (simulation->mode.reef)
 		hb_simulation_reef_changed(simulation);
 	note_drained(simulation, program);
+	if (program->spatial && !program->high)
+		hb_simulation_spatial_marked(simulation, program, hb_cookie_mark(done->cookie));
 	if (program->state == PROGRAM_SYNCS && program->in_flight == 0) {
 		if (program->takeover)
 			hb_simulation_takeover_drained(simulation, program);
 		return_from_sync(simulation, program);
-	} else if (program->spatial && !program->high) {
-		hb_simulation_spatial_marked(simulation, program, hb_cookie_mark(done->cookie));
-	} else if (program->state == PROGRAM_GATED && hb_gate_state(&program->gate) == HB_GATE_OPEN) {
+	} else if (program->state == PROGRAM_GATED && !program->spatial &&
+		   hb_gate_state(&program->gate) == HB_GATE_OPEN) {
 		program->wake_ns = simulation->now_ns + DEPTH_POLL_NS;
 	}
 }

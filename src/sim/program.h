@@ -44,13 +44,14 @@ struct hb_program_spatial {
 	struct hb_spatial_low *low; /* NULL for an HP program */
 	struct hb_spatial_stream stream;
 	struct hb_spatial_answer answer;
-	struct hb_spatial_shape *shapes; /* one for each op */
-	uint32_t counter;                /* last mark that the GPU reached */
-	int64_t read_ns;                 /* when the counter was read last */
-	uint64_t blocks_done;            /* blocks launched of a split kernel; 0 = no kernel is being split */
-	bool marks;                      /* the launch before this one wrote a mark */
-	struct hb_spatial_least least;   /* LP's guaranteed minimum */
-	int64_t orion_used_ns;           /* mode `orion`: LP time started beside HP's request */
+	struct hb_spatial_shape *shapes;        /* one for each op */
+	uint32_t counter;                       /* last mark that the GPU reached */
+	int64_t read_ns;                        /* when the counter was read last */
+	uint64_t blocks_done;                   /* blocks launched of a split kernel; 0 = no kernel is being split */
+	bool marks;                             /* the launch before this one wrote a mark */
+	struct hb_spatial_least least;          /* LP's guaranteed minimum */
+	int64_t orion_used_ns;                  /* mode `orion`: LP time started beside HP's request */
+	struct hb_process_foresight *foresight; /* of an HP program; NULL = it announces nothing */
 };
 
 /* The foresight of an HP program; see simulation_takeover.c. */

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define MODES_HELP \
-	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:minimum=PERCENT, spatial:without=masks|splitting|beside, auto, temporal, temporal:minimum=PERCENT (1 to 90), temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
+	"known: exclusive, timeslice, tsN (us), mps, mps_prio, mps_N (SM percent), " \
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (to 256), spatial:gaps=N (to 3), spatial:minimum=PERCENT, spatial:without=masks|splitting|beside|foresight|following, auto, temporal, temporal:minimum=PERCENT (1 to 90), temporal:without=foresight, temporal|spatial:hints=perfect|late|early|missing|wrong|learned"
 
 /* LP time in flight with Orion's rule, as in bench/hbbench/tables.py. */
 #define ORION_WINDOW_NS 100000
@@ -155,6 +155,12 @@ static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 		return mode->without_slices = true;
 	if (strcmp(option, "without=beside") == 0)
 		return mode->without_beside = true;
+	if (strcmp(option, "without=following") == 0)
+		return mode->without_following = true;
+	if (strcmp(option, "without=foresight") == 0 && mode->hints == HB_HINTS_NONE)
+		return !(mode->expects = false);
+	if (strncmp(option, "hints=", 6) == 0)
+		return mode->expects && parse_hints(option + 6, mode);
 	if (parse_minimum(option, mode))
 		return true;
 	if (strncmp(option, "window=", 7) != 0 || hb_duration_parse(option + 7, &ns, &error) < 0 ||
@@ -166,7 +172,7 @@ static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 
 static bool parse_spatial(const char *rest, struct hb_mode *mode)
 {
-	mode->mps = mode->priorities = mode->spatial = true;
+	mode->mps = mode->priorities = mode->spatial = mode->expects = true;
 	mode->policy = "spatial";
 	mode->masks_gpcs = HB_DEFAULT_MASKS_GPCS;
 	mode->window_ns = HB_DEFAULT_WINDOW_NS;

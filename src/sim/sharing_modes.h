@@ -3,7 +3,7 @@
  * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
  * `reef`, `orion`, `spatial[:masks=gpcs|spread][:window=TIME][:reserve=SMS][:gaps=N]
- * [:without=masks|splitting|beside]`, `auto`,
+ * [:without=masks|splitting|beside|foresight|following][:hints=QUALITY as below]`, `auto`,
  * `temporal[:minimum=PERCENT][:without=foresight|:hints=perfect|late|early|missing|wrong|learned]`.
  * A mode is a set-up of the GPU, a policy of the core, and the rule of the programs'
  * launch path. Only this file knows the names.
@@ -44,8 +44,10 @@ struct hb_mode {
 	bool masks_gpcs;    /* masks leave out complete GPCs; else they are spread over all of them */
 	bool without_masks; /* parts of the spatial engine left out by `spatial:without=...` */
 	bool without_slices;
-	bool without_beside; /* the allowance stays 0 */
-	uint32_t window_ns;  /* predicted LP time in flight (`spatial:window=TIME`) */
+	bool without_beside;    /* the allowance stays 0 */
+	bool without_following; /* the reserve does not follow HP's next launches */
+	bool expects;           /* HP programs announce their next requests (simulation_spatial.c) */
+	uint32_t window_ns;     /* predicted LP time in flight (`spatial:window=TIME`) */
 	/* State that HP's side of the spatial engine starts with (`spatial:reserve=SMS:gaps=N`). */
 	uint32_t reserve_sms; /* 0 = HB_DEFAULT_RESERVE_PPM */
 	uint32_t gaps;

@@ -92,6 +92,9 @@ int hb_simulation_open_spatial(struct hb_simulation *simulation, struct hb_progr
 void hb_simulation_close_spatial(struct hb_program *program);
 /* The program launches now. Sets the mark behind an LP launch. */
 void hb_simulation_spatial_launch(struct hb_simulation *simulation, struct hb_program *program);
+/* An HP program has seen a sign of its next request. Does nothing without foresight. */
+void hb_simulation_spatial_sign(struct hb_simulation *simulation, struct hb_program *program, enum hb_sign kind,
+				uint64_t source, uint32_t who, int64_t expected_ns);
 /* An HP program has served its request. */
 void hb_simulation_spatial_end(struct hb_simulation *simulation, struct hb_program *program);
 /* May the LP program launch now? False: it is blocked, and asks again at program->wake_ns. */

@@ -49,6 +49,15 @@ static int make_shapes(const struct hb_simulation *simulation, struct hb_program
 	return 0;
 }
 
+static int open_foresight(struct hb_program_spatial *spatial)
+{
+	spatial->foresight = malloc(sizeof *spatial->foresight);
+	if (!spatial->foresight)
+		return -ENOMEM;
+	hb_process_foresight_init_masks(spatial->foresight);
+	return 0;
+}
+
 int hb_simulation_open_spatial(struct hb_simulation *simulation, struct hb_program *program)
 {
 	uint32_t sms = (uint32_t)simulation->spec.sm_count;
@@ -62,7 +71,7 @@ int hb_simulation_open_spatial(struct hb_simulation *simulation, struct hb_progr
 		if (simulation->mode.reserve_sms)
 			hb_spatial_high_set_learned(&program->spatial->high, simulation->mode.reserve_sms,
 						    simulation->mode.gaps);
-		return 0;
+		return simulation->mode.expects ? open_foresight(program->spatial) : 0;
 	}
 	struct hb_spatial_limits limits;
 	hb_spatial_limits_init(&limits, sms);
@@ -80,9 +89,42 @@ void hb_simulation_close_spatial(struct hb_program *program)
 {
 	if (!program->spatial)
 		return;
+	free(program->spatial->foresight);
 	free(program->spatial->low);
 	free(program->spatial->shapes);
 	free(program->spatial);
+}
+
+/* --- HP --- */
+
+static void announce_request(const struct hb_simulation *simulation, struct hb_program_spatial *spatial)
+{
+	struct hb_foresight_expected expected;
+	if (!hb_foresight_expects(&spatial->foresight->foresight, simulation->now_ns, &expected))
+		expected = (struct hb_foresight_expected){0};
+	hb_spatial_high_expect(&spatial->high, expected.from_ns, expected.until_ns);
+}
+
+void hb_simulation_spatial_sign(struct hb_simulation *simulation, struct hb_program *program, enum hb_sign kind,
+				uint64_t source, uint32_t who, int64_t expected_ns)
+{
+	struct hb_program_spatial *spatial = program->spatial;
+	if (!spatial || !spatial->foresight)
+		return;
+	hb_process_foresight_sign(spatial->foresight, simulation->now_ns, kind, source, who, expected_ns);
+	announce_request(simulation, spatial);
+}
+
+/* As the shim estimates it from the launch: hb_spatial_needed_sms(). */
+static uint32_t needed_sms(const struct hb_simulation *simulation, const struct hb_program *program)
+{
+	uint32_t op = program->workload->iterations[program->iteration].first_op + program->op;
+	const struct hb_gpu_model_work *work = &program->works[op];
+	if (program->graph || simulation->mode.without_following)
+		return 0;
+	return work->kind == HB_GPU_MODEL_KERNEL
+		       ? hb_spatial_needed_sms(work->blocks, work->threads, work->shared_bytes)
+		       : 1;
 }
 
 void hb_simulation_spatial_launch(struct hb_simulation *simulation, struct hb_program *program)
@@ -91,6 +133,9 @@ void hb_simulation_spatial_launch(struct hb_simulation *simulation, struct hb_pr
 	if (program->high) {
 		if (program->op == 0)
 			hb_spatial_high_begin(&spatial->high, simulation->now_ns, 0);
+		if (program->op == 0 && spatial->foresight)
+			hb_process_foresight_launch(spatial->foresight, simulation->now_ns);
+		hb_spatial_high_need(&spatial->high, needed_sms(simulation, program));
 		hb_spatial_high_launch(&spatial->high, simulation->now_ns);
 		return;
 	}
@@ -105,6 +150,10 @@ void hb_simulation_spatial_end(struct hb_simulation *simulation, struct hb_progr
 {
 	hb_spatial_high_wait(&program->spatial->high, program->sync_from_ns);
 	hb_spatial_high_end(&program->spatial->high, simulation->now_ns);
+	if (program->spatial->foresight) {
+		hb_process_foresight_idle(program->spatial->foresight, simulation->now_ns, 0);
+		announce_request(simulation, program->spatial);
+	}
 	for (uint32_t i = simulation->n_high; i < simulation->n_programs; i++) {
 		struct hb_program *low = &simulation->programs[i];
 		if (low->state == PROGRAM_GATED && low->spatial && low->wake_ns > simulation->now_ns + SPIN_NS)
@@ -225,5 +274,6 @@ void hb_simulation_spatial_marked(struct hb_simulation *simulation, struct hb_pr
 
 void hb_simulation_spatial_idle(struct hb_simulation *simulation, struct hb_program *program)
 {
+	read_counter(simulation, program);
 	hb_spatial_idle(&program->spatial->stream, simulation->now_ns);
 }

@@ -157,8 +157,10 @@ void hb_simulation_step_takeover(struct hb_simulation *simulation, struct hb_pro
 void hb_simulation_takeover_sign(struct hb_simulation *simulation, struct hb_program *program, enum hb_sign kind,
 				 uint64_t source, uint32_t who, int64_t expected_ns)
 {
-	if (!program->takeover)
+	if (!program->takeover) {
+		hb_simulation_spatial_sign(simulation, program, kind, source, who, expected_ns);
 		return;
+	}
 	refresh_facts(simulation, program);
 	struct hb_process_foresight *process = &program->takeover->process;
 	struct hb_takeover_plan before = hb_process_foresight_plan(process);

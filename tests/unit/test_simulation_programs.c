@@ -209,8 +209,8 @@ static void assert_refused(const struct hb_sim_options *options, int code, const
 }
 
 #define KNOWN \
-	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:minimum=PERCENT, spatial:without=masks|splitting|beside, auto, temporal, temporal:minimum=PERCENT (1 to 90), temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
+	"known: exclusive, timeslice, tsN (us), mps, mps_prio, mps_N (SM percent), " \
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (to 256), spatial:gaps=N (to 3), spatial:minimum=PERCENT, spatial:without=masks|splitting|beside|foresight|following, auto, temporal, temporal:minimum=PERCENT (1 to 90), temporal:without=foresight, temporal|spatial:hints=perfect|late|early|missing|wrong|learned"
 
 static void bad_modes_are_refused(void **state)
 {

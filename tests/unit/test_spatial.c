@@ -1,71 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Promises of the spatial engine for one decision: HP's beacon, LP's answers, the window, and what LP learns. */
-#include "decide/spatial_kernel.h"
-#include "spatial_unit_rig.h"
+#include "spatial_low_rig.h"
 #include "unit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct rig {
-	struct service hp;
-	struct hb_spatial_limits limits;
-	struct hb_spatial_low *low;
-	struct hb_spatial_stream stream;
-	struct hb_spatial_answer answer;
-};
-
-/* Teaches LP a duration on the entire GPU, as if it had been measured. */
-static void learn_duration(struct hb_spatial_low *low, const struct hb_spatial_shape *shape, int64_t duration_ns)
-{
-	static const uint64_t nothing[HB_SPATIAL_AFTER];
-	uint32_t place = hb_spatial_place(low, shape);
-	struct hb_spatial_kernel *kernel = &low->kernels[place];
-	if (duration_ns <= 0)
-		return;
-	if (kernel->reserve == UINT16_MAX)
-		hb_spatial_fit(low, kernel, 0);
-	hb_spatial_note_duration(low, place, hb_spatial_spot(low, nothing, shape->key), duration_ns, false);
-}
-
-static const struct hb_spatial_shape persistent = {.key = 11, .blocks = 132, .per_sm = 1, .flags = HB_SPATIAL_MASKABLE};
-static const struct hb_spatial_shape plain = {
-	.key = 13, .blocks = 5280, .per_sm = 2, .flags = HB_SPATIAL_MASKABLE | HB_SPATIAL_SPLITTABLE};
-static const struct hb_spatial_shape small = {.key = 15, .blocks = 16, .per_sm = 2, .flags = HB_SPATIAL_MASKABLE};
-static const struct hb_spatial_shape graph = {.key = 17};
-static const struct hb_spatial_shape unmasked = {.key = 19, .blocks = 16, .per_sm = 2};
-
-static int set_up(void **state)
-{
-	struct rig *rig = calloc(1, sizeof *rig);
-	rig->low = calloc(1, sizeof *rig->low);
-	start_service(&rig->hp);
-	hb_spatial_limits_init(&rig->limits, SMS);
-	set_short_windows(&rig->limits);
-	hb_spatial_low_init(rig->low, &rig->limits);
-	*state = rig;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	struct rig *rig = *state;
-	free(rig->low);
-	free(rig);
-	return 0;
-}
-
-static enum hb_spatial_verdict ask(struct rig *rig, const struct hb_spatial_shape *shape)
-{
-	struct hb_spatial_view view;
-	hb_spatial_look(&rig->hp.board, rig->hp.now_ns, &view);
-	hb_spatial_ask(rig->low, &rig->stream, &view, rig->hp.now_ns, shape, &rig->answer);
-	return rig->answer.verdict;
-}
-
 static void test_without_high_all_goes(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	free_beacon(rig->hp.beacon);
 	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
 	assert_int_equal(rig->answer.sms, 0);
@@ -74,7 +17,7 @@ static void test_without_high_all_goes(void **state)
 
 static void test_waits_until_the_request_ends(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
 	assert_true(rig->answer.for_high);
@@ -85,7 +28,7 @@ static void test_waits_until_the_request_ends(void **state)
 
 static void test_silent_high_does_not_hold(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.now_ns += HB_DEFAULT_SILENT_NS - 1;
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
@@ -96,7 +39,7 @@ static void test_silent_high_does_not_hold(void **state)
 /* LP read the clock, lost its CPU, and reads the board now: a request that HP has published meanwhile counts. */
 static void test_newer_signs_of_life_hold(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	int64_t looked_ns = rig->hp.now_ns;
 	hb_spatial_high_begin(&rig->hp.high, looked_ns + HB_DEFAULT_SILENT_NS, 0);
 	rig->hp.now_ns = looked_ns;
@@ -105,7 +48,7 @@ static void test_newer_signs_of_life_hold(void **state)
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
 }
 
-static bool is_present(const struct rig *rig)
+static bool is_present(const struct low_rig *rig)
 {
 	return hb_spatial_present(rig->hp.board.beacons, sizeof(struct hb_spatial_beacon), HB_SPATIAL_BEACONS,
 				  rig->hp.now_ns);
@@ -113,7 +56,7 @@ static bool is_present(const struct rig *rig)
 
 static void test_dead_high_does_not_hold(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	assert_true(is_present(rig));
 	free_beacon(rig->hp.beacon);
@@ -124,7 +67,7 @@ static void test_dead_high_does_not_hold(void **state)
 
 static void test_board_fills(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	for (uint32_t i = 1; i < HB_SPATIAL_BEACONS; i++)
 		assert_non_null(hb_spatial_claim(&rig->hp.board, 100 + i));
 	assert_null(hb_spatial_claim(&rig->hp.board, 99));
@@ -133,7 +76,7 @@ static void test_board_fills(void **state)
 /* Masked kernels, persistent ones too, get all SMs except the reserve; others have a price by their duration. */
 static void test_beside_masked(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &persistent, 600 * US);
 	learn_duration(rig->low, &small, 10 * US);
@@ -146,7 +89,7 @@ static void test_beside_masked(void **state)
 
 static void test_no_masks_no_long_kernels(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	rig->low->limits.masks = false;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &persistent, 600 * US);
@@ -158,7 +101,7 @@ static void test_no_masks_no_long_kernels(void **state)
 
 static void test_without_slack_it_waits(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &unmasked, 2 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, rig->hp.now_ns + 10 * MS);
@@ -174,7 +117,7 @@ static void test_without_slack_it_waits(void **state)
 
 static void test_allowance_is_spent(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	uint32_t launches = 0;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &unmasked, 2 * US);
@@ -193,7 +136,7 @@ static void test_allowance_is_spent(void **state)
 
 static void test_slice_beside(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
@@ -206,7 +149,7 @@ static void test_slice_beside(void **state)
 /* If the kernel costs more than HP allows, a part of it may still run. */
 static void test_only_in_slices(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	struct hb_spatial_shape uncut = plain;
 	rig->low->limits.masks = false;
 	let_beside(&rig->hp);
@@ -228,7 +171,7 @@ static void test_only_in_slices(void **state)
 /* A kernel found not to be splittable is judged unsplit from then on. */
 static void test_slices_that_are_not_possible(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
@@ -242,7 +185,7 @@ static void test_slices_that_are_not_possible(void **state)
 /* Whatever the window, the next part is launched when the one before is about to end; without HP, all the rest. */
 static void test_slices_tick(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	struct hb_spatial_shape rest = plain;
 	rig->low->limits.window_ns = rig->low->limits.beside_ns = rig->low->limits.mark_ns = 3 * MS;
 	let_beside(&rig->hp);
@@ -265,7 +208,7 @@ static void test_slices_tick(void **state)
 /* Graphs are not masked or split: beside a request their duration decides; without a request they start. */
 static void test_graphs_go_by_their_time(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	struct hb_spatial_shape brief = graph;
 	let_beside(&rig->hp);
 	brief.key += 2;
@@ -285,7 +228,7 @@ static void test_graphs_go_by_their_time(void **state)
 /* Each part starts all blocks of the grid: with very many blocks the parts are longer, or the kernel is not split. */
 static void test_slices_of_many_blocks(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	struct hb_spatial_shape many = plain;
 	let_beside(&rig->hp);
 	many.key += 2;
@@ -304,7 +247,7 @@ static void test_slices_of_many_blocks(void **state)
 /* Kernels with long blocks are masked if HP starts often, not if it starts rarely; kernels with short blocks never. */
 static void test_long_hold_while_absent(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &persistent, 1400 * US);
 	learn_duration(rig->low, &plain, 900 * US);
@@ -326,7 +269,7 @@ static void test_long_hold_while_absent(void **state)
 
 static void test_window(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	uint32_t mark = 0;
 	for (int i = 0; i < 8; i++)
 		learn_duration(rig->low, &small, 25 * US);
@@ -354,7 +297,7 @@ static void test_window(void **state)
 /* A mark follows each unknown kernel; the times of the counter become its duration. */
 static void test_durations_are_learned(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	free_beacon(rig->hp.beacon);
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
@@ -375,7 +318,7 @@ static void test_durations_are_learned(void **state)
 }
 
 /* Requests beside `shape` take excess_ns longer than alone. */
-static void serve_beside(struct rig *rig, const struct hb_spatial_shape *shape, int64_t excess_ns)
+static void serve_beside(struct low_rig *rig, const struct hb_spatial_shape *shape, int64_t excess_ns)
 {
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	if (ask(rig, shape) == HB_SPATIAL_GO) {
@@ -392,7 +335,7 @@ static void serve_beside(struct rig *rig, const struct hb_spatial_shape *shape, 
 
 static void test_harm_is_learned(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &small, 100 * US);
 	uint32_t before = hb_spatial_find(rig->low, small.key)->harm_ppm[0];
@@ -409,7 +352,7 @@ static void test_harm_is_learned(void **state)
 /* Between close requests LP is masked as beside them, and its host may run ahead; between others it has the entire GPU. */
 static void test_close_requests(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	int launches = 0;
 	let_beside(&rig->hp);
 	uint32_t allow_ns = rig->hp.beacon->allow_ns;
@@ -437,7 +380,7 @@ static void test_close_requests(void **state)
 /* A new request is delayed by half of the work in flight; if it allows less, it finds LP masked. */
 static void test_short_requests_find_low_masked(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &plain, 900 * US);
 	rig->hp.beacon->gap_ns = 50 * MS;
@@ -452,7 +395,7 @@ static void test_short_requests_find_low_masked(void **state)
 /* Without masks the same request finds less in flight. */
 static void test_short_requests_find_little_in_flight(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	int launches[2] = {0, 0};
 	let_beside(&rig->hp);
 	rig->low->limits.masks = false;
@@ -473,7 +416,7 @@ static void test_short_requests_find_little_in_flight(void **state)
 /* While HP allows nothing, kernels with long blocks are masked, however rare requests are. */
 static void test_long_hold_while_gated(void **state)
 {
-	struct rig *rig = *state;
+	struct low_rig *rig = *state;
 	let_beside(&rig->hp);
 	learn_duration(rig->low, &persistent, 1400 * US);
 	rig->hp.beacon->gap_ns = 100 * MS;

@@ -194,6 +194,116 @@ static void a_queue_uses_up_slack_and_a_chain_of_tokens_does_not(void **state)
 	assert_true(is_limited_after_chains(2));
 }
 
+static uint32_t next_of(const struct service *service)
+{
+	return service->beacon->reserve >> HB_SPATIAL_NEXT_SHIFT & HB_SPATIAL_NEXT_MOST;
+}
+
+/* 160 launches; `small` of them first need 10 SMs, the others 100. Returns the least SMs that LP had to leave free, at 3/4 of `small`. */
+static uint32_t serve_shaped(struct service *service, uint32_t small, uint32_t *at_the_large_ones)
+{
+	uint32_t seen = 0;
+	hb_spatial_high_begin(&service->high, service->now_ns, 0);
+	for (uint32_t i = 0; i < 160; i++) {
+		service->now_ns += 50 * US;
+		hb_spatial_high_need(&service->high, i < small ? 10 : 100);
+		hb_spatial_high_launch(&service->high, service->now_ns);
+		if (i == 20)
+			seen = next_of(service);
+		if (i == 120)
+			*at_the_large_ones = next_of(service);
+	}
+	hb_spatial_high_end(&service->high, service->now_ns);
+	service->now_ns += 2 * MS;
+	return seen;
+}
+
+static void the_reserve_follows_the_launches_of_a_kind(void **state)
+{
+	struct service *service = *state;
+	uint32_t later = 0, seen = 0;
+	service->high.allowance_ppm = 50000;
+	for (int i = 0; i < 12; i++)
+		seen = serve_shaped(service, 100, &later);
+	assert_int_equal(seen, 10); /* what they need */
+	assert_int_equal(later, 0); /* the whole reserve */
+	/* The small launches become large: from the next request on nothing small is announced. */
+	serve_shaped(service, 0, &later);
+	assert_int_equal(serve_shaped(service, 0, &later), 0);
+	/* A reserve that did not help does not follow. */
+	for (int i = 0; i < 40; i++)
+		serve_shaped(service, 100, &later);
+	service->high.kinds.last->guard.follows = false;
+	assert_int_equal(serve_shaped(service, 100, &later), 0);
+}
+
+static void launches_of_unknown_shape_need_the_reserve(void **state)
+{
+	struct service *service = *state;
+	service->high.allowance_ppm = 50000;
+	for (int i = 0; i < 12; i++) {
+		hb_spatial_high_begin(&service->high, service->now_ns, 0);
+		for (uint32_t k = 0; k < 160; k++) {
+			hb_spatial_high_need(&service->high, k % 16 == 7 ? 0 : 10);
+			service->now_ns += 50 * US;
+			hb_spatial_high_launch(&service->high, service->now_ns);
+			assert_int_equal(next_of(service), 0);
+		}
+		hb_spatial_high_end(&service->high, service->now_ns);
+		service->now_ns += 2 * MS;
+	}
+}
+
+/* 0.3 ms between requests, then 7 s, then 0.3 ms again; and the same where the pause comes first. */
+static void a_pause_hardly_changes_the_mean_gap(void **state)
+{
+	struct service *service = *state;
+	for (int i = 0; i < 40; i++)
+		serve(service, 16, 300 * US);
+	service->now_ns += 7000 * MS;
+	serve(service, 16, 300 * US);
+	serve(service, 16, 300 * US);
+	assert_in_range(service->beacon->gap_ns, 250 * US, 600 * US);
+	start_service(service);
+	serve(service, 16, 300 * US);
+	service->now_ns += 7000 * MS;
+	for (int i = 0; i < 4; i++)
+		serve(service, 16, 300 * US);
+	assert_in_range(service->beacon->gap_ns, 250 * US, 600 * US);
+}
+
+/* A service that becomes slower by a factor of fifty is followed within 100 requests. */
+static void longer_gaps_are_followed(void **state)
+{
+	struct service *service = *state;
+	for (int i = 0; i < 40; i++)
+		serve(service, 16, 300 * US);
+	for (int i = 0; i < 100; i++) {
+		service->now_ns += 15 * MS;
+		serve(service, 16, 300 * US);
+	}
+	assert_in_range(service->beacon->gap_ns, 8 * MS, 16 * MS);
+}
+
+/* LP may do more between requests four times as soon if they are foreseen. */
+static void foreseen_requests_let_low_do_more_between_them(void **state)
+{
+	struct service *service = *state;
+	uint32_t needed[2] = {0, 0};
+	for (int foreseen = 0; foreseen < 2; foreseen++) {
+		start_service(service);
+		service->high.allowance_ppm = 30000;
+		while (!(service->beacon->reserve >> HB_SPATIAL_GAPS_SHIFT) && needed[foreseen] < 1024) {
+			if (foreseen)
+				hb_spatial_high_expect(&service->high, service->now_ns - MS, service->now_ns + MS);
+			serve(service, 160, 3 * MS);
+			needed[foreseen]++;
+		}
+	}
+	assert_in_range(needed[0], 256, 400);
+	assert_in_range(needed[1], 64, 140);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -209,6 +319,11 @@ int main(void)
 		TEST(a_tight_objective_changes_nothing),
 		TEST(zones),
 		TEST(a_queue_uses_up_slack_and_a_chain_of_tokens_does_not),
+		TEST(the_reserve_follows_the_launches_of_a_kind),
+		TEST(launches_of_unknown_shape_need_the_reserve),
+		TEST(a_pause_hardly_changes_the_mean_gap),
+		TEST(longer_gaps_are_followed),
+		TEST(foreseen_requests_let_low_do_more_between_them),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
