@@ -218,6 +218,26 @@ static void print_gpu_use(const json_t *tenant, const json_t *use, bool several)
 		printf("        %-14s %s\n", "gate", hb_status_text(use, "gate"));
 }
 
+/* "container 4f5e6d7c8b9a, pod 1b2c..., Slurm job 4711" */
+static void print_place(const json_t *place)
+{
+	static const char *const known[][2] = {
+		{"container", "container"}, {"pod", "pod"}, {"namespace", "namespace"}, {"slurm_job", "Slurm job"}};
+	const char *separator = "";
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+		const char *text = hb_status_text(place, known[i][0]);
+		if (!*text)
+			continue;
+		if (!*separator)
+			printf("        %-14s ", "runs in");
+		/* Twelve digits of a container are what its runtime shows. */
+		printf("%s%s %.*s", separator, known[i][1], i == 0 ? 12 : 64, text);
+		separator = ", ";
+	}
+	if (*separator)
+		putchar('\n');
+}
+
 static void print_tenant(const json_t *tenant)
 {
 	const json_t *uses = json_object_get(tenant, "gpus"), *use;
@@ -235,6 +255,7 @@ static void print_tenant(const json_t *tenant)
 	       hb_status_text(tenant, "command"));
 	if (*hb_status_text(tenant, "reduced"))
 		printf("        note: %s\n", hb_status_text(tenant, "reduced"));
+	print_place(json_object_get(tenant, "place"));
 	if (*hb_status_text(tenant, "engine_why"))
 		printf("        %-14s %s\n", "engine", hb_status_text(tenant, "engine_why"));
 	if (hb_status_number(tenant, "memory_limit"))

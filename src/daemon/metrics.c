@@ -289,6 +289,12 @@ static void tenant_info(struct metrics_scene *scene)
 	add_own_label(scene, "user", scene->tenancy->peer.user, labels);
 	add_label(labels, "program", program);
 	add_label(labels, "mps", scene->tenancy->flags & HB_REGISTER_MPS ? "yes" : "no");
+	const struct hb_cgroup_place *place = &scene->tenancy->peer.place;
+	const char *const names[] = {"container_id", "pod_uid", "container_namespace", "slurm_job"};
+	const char *const values[] = {place->container, place->pod, place->container_space, place->slurm_job};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (*values[i])
+			add_label(labels, names[i], values[i]);
 	hb_prom_count(scene->out, scene->name, labels, 1);
 }
 

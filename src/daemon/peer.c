@@ -32,9 +32,12 @@ static int read_cgroup(struct hb_peer *peer)
 	if (!file)
 		return check_shortage();
 	while (getline(&line, &size, file) > 0) {
+		const char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+		line[strcspn(line, "\n")] = '\0';
+		if (path)
+			hb_cgroup_place_add(&peer->place, path + 1); /* cgroup v1 has a line for each controller */
 		if (strncmp(line, "0::", 3) != 0)
 			continue;
-		line[strcspn(line, "\n")] = '\0';
 		snprintf(peer->cgroup, sizeof peer->cgroup, "%.255s", line + 3);
 	}
 	free(line);

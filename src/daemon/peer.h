@@ -7,6 +7,8 @@
 #ifndef HB_DAEMON_PEER_H
 #define HB_DAEMON_PEER_H
 
+#include "daemon/cgroup_place.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -19,7 +21,8 @@ struct hb_peer {
 	char user[64];        /* the uid in digits; on a connection the login name, if there is one (user_names.h) */
 	int pidfd;            /* open between hb_peer_open() or hb_peer_of() and hb_peer_close(); else -1 */
 	char cgroup[256];     /* path in the unified hierarchy; "" = not known */
-	char unit[128];       /* unit of the system's systemd, see hb_peer_unit(); "" = not known */
+	struct hb_cgroup_place place; /* container, pod, Slurm job: for people only */
+	char unit[128];               /* unit of the system's systemd, see hb_peer_unit(); "" = not known */
 };
 
 /* Reads pid, user, group and start time. 0, or negative errno when the kernel does not name the peer. */

@@ -402,6 +402,13 @@ const char *hb_status_role(const struct hb_tenancy *tenancy)
 	return tenancy->rights.priority == HB_PAGE_HIGH ? "high" : "low";
 }
 
+/* Where the tenant runs, as the path of its cgroup shows it; "" = it does not. */
+static json_t *place_json(const struct hb_cgroup_place *place)
+{
+	return json_pack("{s:s, s:s, s:s, s:s}", "container", place->container, "pod", place->pod, "namespace",
+			 place->container_space, "slurm_job", place->slurm_job);
+}
+
 json_t *hb_status_tenant(struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	json_t *gpus = json_array();
@@ -416,6 +423,7 @@ json_t *hb_status_tenant(struct hb_tenancy *tenancy, int64_t now_ns)
 		(int)((tenancy->flags & HB_REGISTER_MPS) != 0), "age_ns", (json_int_t)(now_ns - tenancy->since_ns),
 		"memory", memory_mechanism(tenancy), "processes", processes_json(tenancy), "counters",
 		counters_json(tenancy), "gpus", gpus);
+	hb_status_set(object, "place", place_json(&tenancy->peer.place));
 	for (uint32_t i = 0; object && i < tenancy->n_gpus; i++)
 		hb_status_append(gpus, gpu_use_json(tenancy, i));
 	return object;

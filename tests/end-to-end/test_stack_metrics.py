@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 
 import prometheus_text
-from stack import LIMIT, Stack, wait_until
+from stack import HB, LIMIT, TENANT, Stack, wait_until
 
 CONFIG = "metrics: 127.0.0.1:0\n"
 CONNECTIONS = 16
@@ -43,6 +43,13 @@ def raw(address, request):
         while piece := connection.recv(65536):
             answer += piece
     return answer
+
+
+def cgroup_folder():
+    """The root of a hierarchy of control groups (v2, or a controller of v1) in which this user may make some, or None."""
+    with open("/proc/mounts", encoding="utf-8") as mounts:
+        found = [line.split()[1] for line in mounts if line.split()[2] in ("cgroup2", "cgroup")]
+    return next((path for path in found if os.access(path, os.W_OK)), None)
 
 
 class Metrics(unittest.TestCase):
@@ -225,6 +232,36 @@ class Metrics(unittest.TestCase):
             for program in high, low:
                 program.signal(signal.SIGTERM)
                 program.ended()
+
+    @unittest.skipUnless(cgroup_folder(), "no control group can be made here")
+    def test_a_tenant_says_in_which_container_and_slurm_job_it_runs(self):
+        job, container = str(os.getpid()), "c0ffee00" * 8
+        top = os.path.join(cgroup_folder(), "slurm")
+        made = [top, f"{top}/uid_0", f"{top}/uid_0/job_{job}", f"{top}/uid_0/job_{job}/docker-{container}.scope"]
+        new = [path for path in made if not os.path.exists(path)]
+        for path in new:
+            os.mkdir(path)
+        try:
+            with Stack(config=CONFIG) as stack:
+                stack.start_daemon()
+                tenant = stack.spawn(["sh", "-c", f'echo $$ > {made[-1]}/cgroup.procs; exec "$@"', "sh", HB, "run", "--gpu",
+                                      "sim", "--priority", "high", "--", TENANT, "--wait", "train", 100, 1])
+                tenant.expect("joined")
+                self.assertEqual(stack.tenants()[0]["place"], {"container": container, "pod": "", "namespace": "",
+                                                               "slurm_job": job})
+                info = metrics(stack)["hb_tenant_info"].samples[0][1]
+                self.assertEqual((info["container_id"], info["slurm_job"]), (container, job))
+                self.assertNotIn("pod_uid", info)
+                shown = subprocess.run([HB, "status", "--gpu", "sim"], env=stack.environment, capture_output=True,
+                                       text=True, timeout=LIMIT, check=True).stdout
+                self.assertIn(f"runs in        container {container[:12]}, Slurm job {job}\n", shown)
+                tenant.go()
+                tenant.expect("done")
+                tenant.go()
+                tenant.ended()
+        finally:
+            for path in reversed(new):
+                os.rmdir(path)
 
     def test_metrics_are_off_by_default_and_a_used_port_does_not_stop_the_daemon(self):
         with Stack() as stack:
