@@ -213,6 +213,7 @@ def simulate_engine(hb, row):
 KNOWN = {
     "foresight.json": {("temporal", "resnet50_train_b128"): (LOW_POINTS, 3.5)},
     "pairs-short.json": {("spatial", "resnet50_train_b128"): (7.5, ATTAINMENT_POINTS),
+                   ("spatial", "llama8_train_b4"): (6, ATTAINMENT_POINTS),
                    ("temporal", "llama8_train_b4"): (LOW_POINTS, 2.5)},
     "window 1": {("spatial", "resnet50_train_b128"): (9, ATTAINMENT_POINTS)},
     "window 5": {("temporal", "resnet50_train_b128"): (13, ATTAINMENT_POINTS)},
