@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the programs and libraries below FOLDER run on any x86-64 Linux with this glibc: they ask for no newer
+"""Checks that the programs and libraries below FOLDER run on any x86-64 Linux with the chosen glibc (2.28): they ask for no newer
 symbols and for no libraries but glibc's, have no search path of their own, and copy no variable that glibc knows by two
 names. Prints what is wrong; exits 1 if anything is. Wheels of manylinux_2_28 obey stricter rules only for C++.
 

@@ -31,4 +31,4 @@ mkdir -p /etc/hummingbird "$(dirname "$unit")"
 	install -m644 "$prefix/etc/hummingbird/hummingbird.yaml" /etc/hummingbird/hummingbird.yaml
 sed "s|=/usr/sbin/hbd|=$prefix/sbin/hbd|" "$prefix/lib/systemd/system/hummingbird.service" >"$unit"
 reload
-say "to share GPUs between all users: systemctl enable --now hummingbird, and add them to the group hummingbird"
+say "to share GPUs between all users: systemctl enable --now hummingbird, and add each user to the group hummingbird"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds hummingbird-VERSION-x86_64.tar.gz for any x86-64 Linux with glibc 2.28 or newer: unpacked in any folder it works
+# Builds hummingbird-VERSION-x86_64.tar.gz for any x86-64 Linux with glibc 2.28 and Linux 5.3 or newer: unpacked in any folder it works
 # from there. usage: packaging/make_tarball.sh [--no-install] [OUTPUT FOLDER] [WORK FOLDER]
 # OUTPUT defaults to the current folder. WORK (default build-tarball) keeps compiler, libraries and build for the next run;
 # remove it to get Debian's newest security fixes. It contains tree/, the unpacked tarball. Needs Debian 12 and PyPI.

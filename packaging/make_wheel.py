@@ -17,8 +17,8 @@ import zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DISTRIBUTION = "hummingbird_gpu"
-# Folder of the installation (lib may have one folder more): folder of the wheel. The rest (units, configuration, completion, headers) has no place in a
-# virtual environment.
+# Folder of the installation: folder of the wheel. `**` is there because Debian puts a folder of the architecture under lib.
+# The rest (units, configuration, completion, headers) has no place in a virtual environment.
 PARTS = {
     "bin": "scripts",
     "sbin": "scripts",
