@@ -30,7 +30,7 @@
 	X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) \
 	X(cuMemSetAccess) X(cuMemcpyDtoDAsync_v2) X(cuMemcpyDtoH_v2) X(cuMemcpyHtoD_v2) X(cuMemcpyPeer) \
 	X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemsetD32Async) X(cuStreamQuery) X(cuStreamSynchronize) X(cuStreamCreate) \
-	X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
+	X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphDestroy) X(cuGraphExecDestroy) \
 	X(cuMemGetAddressRange_v2) X(cuPointerGetAttribute) X(cuMemRetainAllocationHandle) X(cuIpcGetMemHandle) \
 	X(cuMemExportToShareableHandle)
 /* clang-format on */
@@ -166,6 +166,7 @@ static CUgraphExec instantiate_graph(CUdeviceptr granules, CUdeviceptr copy, uin
 	CHECK(p_cuMemsetD32Async(granules, *word, 1, stream));
 	CHECK(p_cuStreamEndCapture(stream, &graph));
 	CHECK(p_cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CHECK(p_cuGraphDestroy(graph));
 	return exec;
 }
 
@@ -239,6 +240,7 @@ static void prove_place(const char *name, const CUmemLocation *place, size_t byt
 	printf(", \"graph\": %d, \"intact\": %d, ", does_graph_work(exec, base, copy, word), is_intact(base, bytes));
 	print_attributes(base + 64);
 	printf("}}, ");
+	CHECK(p_cuGraphExecDestroy(exec));
 	CHECK(hb_granules_release(granules, base));
 	CHECK(p_cuMemFree_v2(copy));
 	hb_granules_limit_host(granules, 0);
