@@ -14,8 +14,8 @@ import sys
 
 # Parts of glibc. All are present on every system, those that are empty today included.
 GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
-# Of a variable with two names (`environ` and `__environ`) the compiler that builds releases copies only one: then the program
-# sees NULL. These have one name.
+# The compiler that builds releases copies a variable with two names (`environ` and `__environ`) under one of them only, so the
+# program sees NULL under the other. The variables of this list have one name.
 COPIED = {"stdin", "stdout", "stderr", "in6addr_any", "in6addr_loopback", "optarg", "optind", "optopt", "opterr"}
 
 

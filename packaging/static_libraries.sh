@@ -105,7 +105,7 @@ build_sources() {
 	cp "$static/lib/pkgconfig/libuv.pc" "$static/lib/pkgconfig/libuv-static.pc"
 }
 
-# What is linked statically, for the folder of licences.
+# Lists the libraries that are linked statically, for the folder of licences.
 list_versions() {
 	local package
 	for package in "${DEBIAN[@]}"; do

@@ -334,7 +334,7 @@ void bench_wait_until(int64_t at_ns)
 		;
 }
 
-/* Of several readings the one counts during which the process was interrupted least. */
+/* Reads both clocks several times and returns the reading during which the process was interrupted least. */
 struct bench_clocks bench_read_clocks(void)
 {
 	enum { READINGS = 20 };

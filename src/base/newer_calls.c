@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Applies to each number below the limit of open files. The limit may be a billion, but no process opens so many. */
+/* Applies to each number below the limit of open files. The limit may be a billion, but no process opens that many. */
 #define DESCRIPTORS_MAX (1u << 20)
 
 static void change_descriptors(unsigned first, unsigned last, unsigned flags)

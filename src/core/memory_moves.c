@@ -54,7 +54,7 @@ static bool is_quiet(const struct hb_core *core, const struct hb_tenant *tenant)
 	return !tenant->busy && (tenant->idle_since_ns < 0 || core->now_ns - tenant->idle_since_ns >= IDLE_NS);
 }
 
-/* Whether `a` moves rather than `b`, for so many bytes. Of equals the one with the smaller id, which is `b`. */
+/* Whether `a` moves rather than `b` when `bytes` are needed. If they are equal, the one with the smaller id moves, which is `b`. */
 static bool is_better(const struct hb_core *core, const struct hb_slot *a, const struct hb_slot *b, uint64_t bytes)
 {
 	bool quiet = is_quiet(core, &a->tenant), suffices = a->memory.movable_bytes >= bytes;

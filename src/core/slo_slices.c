@@ -3,30 +3,26 @@
 #include "core/slo_slices.h"
 
 #include "decide/defaults.h"
+#include "decide/request_chain.h"
 #include "decide/slo_budget.h"
 
-#define PPM 1000000
 #define LEARN 64
 #define LEARN_AGAIN 4096
 #define BATCH 64
 #define NEAR_MOST 1
 #define SHARE_ALL 16
 #define PATIENCE_MOST 64
-#define CHAINED_NS INT64_C(1000000)
-#define CHAINED_OF 128
-#define TOKENS_PPM (PPM / 8 * 7)
 
 /* Returns how long the request probably waited for those before it. */
 static int64_t note_chain(struct hb_slo_slices *slices, const struct hb_request *request)
 {
-	bool chained = slices->ended_ns && request->begin_ns - slices->ended_ns < CHAINED_NS;
-	int32_t more_ppm = (chained ? PPM : 0) - (int32_t)slices->chained_ppm;
-	slices->of += slices->of < CHAINED_OF;
-	slices->chained_ppm = (uint32_t)((int32_t)slices->chained_ppm + more_ppm / (int32_t)slices->of);
+	bool chained = slices->ended_ns && hb_chain_follows(request->begin_ns - slices->ended_ns);
+	slices->of += slices->of < HB_CHAIN_OF;
+	hb_chain_learn(&slices->chained_ppm, chained, slices->of);
 	slices->ended_ns = request->end_ns;
 	if (!chained)
 		slices->chain_ns = request->begin_ns;
-	return slices->chained_ppm < TOKENS_PPM ? (request->begin_ns - slices->chain_ns) / 2 : 0;
+	return hb_chain_may_wait(slices->chained_ppm) ? (request->begin_ns - slices->chain_ns) / 2 : 0;
 }
 
 static bool learn_alone(struct hb_slo_slices *slices, int64_t took_ns)
@@ -61,7 +57,7 @@ static bool set_share(struct hb_slo_slices *slices, uint32_t share)
 /* Whether requests of a service that does not wait for its own results may soon queue up. */
 static bool may_queue(const struct hb_slo_slices *slices, int64_t now_ns)
 {
-	return slices->chained_ppm < TOKENS_PPM && slices->present_ns > (now_ns - slices->batch_ns) / 10 * 7;
+	return hb_chain_may_wait(slices->chained_ppm) && slices->present_ns > (now_ns - slices->batch_ns) / 10 * 7;
 }
 
 static bool end_batch(struct hb_slo_slices *slices, int64_t now_ns)

@@ -25,11 +25,10 @@
  * A is the second longest of 64 requests while LP has the smallest slices, so it contains
  * a switch. It is learned again after 4096 requests.
  *
- * Requests that wait in the application are not seen. A request that begins within 1 ms
- * of the end of the one before is in a chain and may have waited for it: half of the time
- * since the chain began is added to its time. The share is also halved if requests are
- * present for more than 70 % of the time, because queues grow fast then. Neither rule
- * applies if seven of eight requests are in chains, as tokens are.
+ * Requests that wait in the application are not seen. Half of the time since a chain of
+ * requests began (decide/request_chain.h) is added to a request's time. The share is also
+ * halved if requests are present for more than 70 % of the time, because queues grow fast
+ * then. Neither rule applies to tokens.
  *
  * Bad at: a service with requests of very different length, because the long ones decide;
  * a service whose requests (no tokens) are present for more than 70 % of the time with

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the path of a cgroup says; see cgroup_place.h. */
+/* Reads the path of a cgroup; see cgroup_place.h. */
 #include "daemon/cgroup_place.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the path of a cgroup says about where a process runs: container, pod, namespace, Slurm job. Pure. It is a label for
+ * Reads from the path of a cgroup where a process runs: container, pod, namespace, Slurm job. Pure. The result is a label for
  * people: users can make cgroups of any name below their own, so no decision may depend on it.
  */
 #ifndef HB_DAEMON_CGROUP_PLACE_H

@@ -402,7 +402,7 @@ const char *hb_status_role(const struct hb_tenancy *tenancy)
 	return tenancy->rights.priority == HB_PAGE_HIGH ? "high" : "low";
 }
 
-/* Where the tenant runs, as the path of its cgroup shows it; "" = it does not. */
+/* Returns where the tenant runs, as the path of its cgroup shows it; a field is "" if the path does not say. */
 static json_t *place_json(const struct hb_cgroup_place *place)
 {
 	return json_pack("{s:s, s:s, s:s, s:s}", "container", place->container, "pod", place->pod, "namespace",

@@ -224,7 +224,7 @@ int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns);
 void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int64_t keep_ns);
 /*
  * For a process that has no GPU to take over, but can announce its next request (spatial_high.h): whether a launch is expected, and
- * when. Of several expected launches the one that may come first. Takeovers need not be allowed.
+ * when. If several are expected, the one that may come first counts. Takeovers need not be allowed.
  */
 struct hb_foresight_expected {
 	int64_t from_ns, until_ns;

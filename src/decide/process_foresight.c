@@ -13,20 +13,22 @@
 #define WORK_SHOWS_NS (1200 * MS)
 #define FACTS_EVERY_NS (10 * MS)
 
-void hb_process_foresight_init(struct hb_process_foresight *process)
+static void init_with_costs(struct hb_process_foresight *process, void (*init_costs)(struct hb_foresight_costs *))
 {
 	struct hb_foresight_costs costs;
 	memset(process, 0, sizeof *process);
-	hb_foresight_costs_init(&costs);
+	init_costs(&costs);
 	hb_foresight_init(&process->foresight, &costs, &process->budget, true);
+}
+
+void hb_process_foresight_init(struct hb_process_foresight *process)
+{
+	init_with_costs(process, hb_foresight_costs_init);
 }
 
 void hb_process_foresight_init_masks(struct hb_process_foresight *process)
 {
-	struct hb_foresight_costs costs;
-	memset(process, 0, sizeof *process);
-	hb_foresight_mask_costs_init(&costs);
-	hb_foresight_init(&process->foresight, &costs, &process->budget, true);
+	init_with_costs(process, hb_foresight_mask_costs_init);
 }
 
 bool hb_process_foresight_wants_facts(const struct hb_process_foresight *process, int64_t now_ns)

@@ -131,7 +131,7 @@ static void add_beacon(const struct hb_spatial_beacon *beacon, int64_t now_ns, s
 	bool idle = idle_ns(beacon, now_ns) >= HB_DEFAULT_SILENT_NS;
 	view->tenants++;
 	view->idle &= idle;
-	/* What an idle process allows its next request does not limit LP for so long. */
+	/* An idle process does not limit LP by what it allows its next request. */
 	if (!idle && next_ns < view->entry_ns)
 		view->entry_ns = next_ns;
 	if (serves_request(beacon, now_ns)) {

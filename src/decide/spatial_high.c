@@ -2,6 +2,8 @@
 /* HP's side of the spatial engine; see spatial_high.h. No lock, no allocation, no clock. */
 #include "decide/spatial_high.h"
 
+#include "decide/request_chain.h"
+
 #include <string.h>
 
 /* A process that waits for less than an eighth of its time alone sets its own pace. */
@@ -18,8 +20,6 @@
 /* The time alone is smoothed with a weight of 1/8 for each request. */
 #define MEAN_SHIFT 3
 #define GAP_MAX_NS UINT32_C(4000000000)
-/* A request that begins this soon after another may have waited for it. */
-#define CHAINED_NS INT64_C(1000000)
 
 static void put64(_Atomic int64_t *word, int64_t value)
 {
@@ -36,7 +36,7 @@ static struct hb_spatial_kind *kind_of(const struct hb_spatial_high *high)
 	return high->kinds.last;
 }
 
-/* What the next launches need, packed for the beacon; 0 = the whole reserve. */
+/* Returns what the next launches need, packed for the beacon; 0 = the whole reserve. */
 static uint32_t next_launches(const struct hb_spatial_high *high, uint32_t reserve)
 {
 	int64_t for_ns;
@@ -137,8 +137,8 @@ static void learn_gap(struct hb_spatial_high *high, int64_t now_ns)
 		return;
 	int64_t gap_ns = now_ns - high->last_end_ns;
 	hb_spatial_kind_learn_gap(kind_of(high), gap_ns);
-	high->queue.chained = gap_ns < CHAINED_NS;
-	hb_spatial_kind_learn_chained(kind_of(high), high->queue.chained);
+	high->queue.chained = hb_chain_follows(gap_ns);
+	hb_chain_learn(&kind_of(high)->chained_ppm, high->queue.chained, HB_CHAIN_OF);
 	if (!high->queue.chained)
 		high->queue = (struct hb_spatial_queue){0};
 	tell_gap(high);
@@ -331,7 +331,7 @@ static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct
 {
 	const struct hb_spatial_kind *kind = kind_of(high);
 	int64_t took_ns = taken->all_ns;
-	if (hb_spatial_kind_may_queue(kind)) {
+	if (hb_chain_may_wait(kind->chained_ppm)) {
 		took_ns += high->queue.waited_ns / 2;
 		excess_ns += high->queue.excess_ns / 2;
 	}

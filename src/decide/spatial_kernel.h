@@ -14,7 +14,7 @@ void hb_spatial_note_use(struct hb_spatial_low *low, uint32_t kernel, uint32_t n
 uint32_t hb_spatial_place(struct hb_spatial_low *low, const struct hb_spatial_shape *shape);
 /* The same for a launch that follows the launches `after`. */
 uint32_t hb_spatial_spot(struct hb_spatial_low *low, const uint64_t after[HB_SPATIAL_AFTER], uint64_t key);
-/* SMs of a launch that leaves a reserve free, and how much longer the kernel runs on so many SMs by its shape, times 1024. */
+/* The SMs of a launch that leaves a reserve free; how much longer the kernel runs on `sms` SMs, judged by its shape, times 1024. */
 uint32_t hb_spatial_sms_left(const struct hb_spatial_low *low, uint32_t reserve);
 uint32_t hb_spatial_stretch_q10(const struct hb_spatial_low *low, const struct hb_spatial_kernel *kernel, uint32_t sms);
 /* Computes mask and stretch of the kernel for a reserve. */

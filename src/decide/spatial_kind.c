@@ -21,12 +21,9 @@
 #define SHORT_SHIFT 4
 /* Requests have the same length if their launches differ by less than an eighth. */
 #define LENGTH_SHIFT 3
-/* The reserve follows the launches down to so many SMs, and only where that frees as many. */
+/* The reserve follows the launches down to LEAST_SMS, and only where that frees WORTH_SMS. */
 #define LEAST_SMS 8
 #define WORTH_SMS 4
-/* The share of chained requests has a weight of 1/128 for each, so that bursts do not look like tokens. */
-#define CHAINED_SHIFT 7
-#define CHAIN_PPM (HB_SPATIAL_PPM / 8 * 7)
 
 static void begin_kind(struct hb_spatial_kind *kind, uint32_t launches, uint32_t sms)
 {
@@ -164,15 +161,4 @@ void hb_spatial_kind_learn_gap(struct hb_spatial_kind *kind, int64_t gap_ns)
 	if (*mean_ns < 1)
 		*mean_ns = 1;
 	kind->gaps += first;
-}
-
-void hb_spatial_kind_learn_chained(struct hb_spatial_kind *kind, bool chained)
-{
-	int32_t more_ppm = (int32_t)(chained ? HB_SPATIAL_PPM : 0) - (int32_t)kind->chained_ppm;
-	kind->chained_ppm = (uint32_t)((int32_t)kind->chained_ppm + more_ppm / (1 << CHAINED_SHIFT));
-}
-
-bool hb_spatial_kind_may_queue(const struct hb_spatial_kind *kind)
-{
-	return kind->chained_ppm < CHAIN_PPM;
 }

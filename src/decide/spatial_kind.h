@@ -76,20 +76,14 @@ bool hb_spatial_kinds_note(struct hb_spatial_kinds *kinds, uint32_t launches, in
 void hb_spatial_kind_learn_alone(struct hb_spatial_kind *kind, int64_t all_ns, int64_t wait_ns);
 /* A request took took_ns from this position on. */
 void hb_spatial_kind_learn_left(struct hb_spatial_kind *kind, uint32_t position, int64_t took_ns);
-/* The launches of a position needed at most so many SMs. */
+/* The launches of a position needed at most `sms` SMs. */
 void hb_spatial_kind_learn_need(struct hb_spatial_kind *kind, uint32_t position, uint32_t sms);
 /*
- * What the launches from a position on need, if that is less than the reserve. Looks as far ahead as they need no more; for_ns is the
+ * Returns what the launches from a position on need, if that is less than the reserve. Looks as far ahead as they need no more; for_ns is the
  * time until then. Returns the number of SMs; 0 = the whole reserve.
  */
 uint32_t hb_spatial_kind_next_need(const struct hb_spatial_kind *kind, uint32_t position, uint32_t reserve,
 				   int64_t *for_ns);
 void hb_spatial_kind_learn_gap(struct hb_spatial_kind *kind, int64_t gap_ns);
-void hb_spatial_kind_learn_chained(struct hb_spatial_kind *kind, bool chained);
-/*
- * A request that follows another at once has either waited for it, or is caused by it, as the next token of a text is. The
- * latter is assumed if seven of eight do so; no service that meets an objective has such a queue.
- */
-bool hb_spatial_kind_may_queue(const struct hb_spatial_kind *kind);
 
 #endif

@@ -160,7 +160,7 @@ struct hb_spatial_limits {
 	uint32_t split_ns;     /* longest part of a split kernel beside HP */
 	uint32_t tick_ns;      /* the next part is launched when at most this much is in flight */
 	uint32_t standing_ns;  /* while HP is absent, launches whose blocks run longer than this ... */
-	uint32_t standing_sms; /* ... leave the standing reserve free: they run on so many SMs */
+	uint32_t standing_sms; /* ... leave the standing reserve free: they run on this number of SMs */
 	uint32_t weight;       /* LP time in ns that 1 ns of HP is worth when a mask is weighed */
 	bool masks;            /* false: masks do not work here, so only kernels with little harm run beside HP */
 };

@@ -172,6 +172,17 @@ static bool needs_whole_sm(unsigned fn, const struct hb_hook *hook, const uint64
 	return plain && (uint32_t)hb_argument(args, 7) > WHOLE_SM_BYTES;
 }
 
+/* During a takeover: the call may have to wait for the stream of the takeover kernels. */
+OUT_OF_LINE static void meet_takeover(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+{
+	bool without = hook->stream == HB_NO_STREAM;
+	if (!hb_takeover_is_on_legacy())
+		return;
+	if (without && (hook->counter == HB_COUNT_none || hook->counter == HB_COUNT_synchronizes))
+		return; /* it waits for no stream, for all of them (WIDE), or for an event */
+	hb_takeover_meet(stream_of(fn, hook, args));
+}
+
 /*
  * Does what the alerts require before a launch. Returns the function to call after
  * it, or NULL. Takeover kernels stay during the launch and for a moment after it,
@@ -184,7 +195,7 @@ OUT_OF_LINE static void (*handle_alert(unsigned fn, const struct hb_hook *hook, 
 	/* This comes first: the next step ends the plan, after which the thread releases takeovers without a launch. */
 	if (alert & HB_ALERT_TAKEOVER) {
 		hb_takeover_note_launch(hb_clock_now_ns());
-		hb_takeover_meet(stream_of(fn, hook, args));
+		meet_takeover(fn, hook, args);
 	}
 	if (alert & HB_ALERT_FIRST) {
 		hb_takeover_note_stream(stream_of(fn, hook, args), hb_clock_now_ns());
@@ -198,15 +209,6 @@ OUT_OF_LINE static void (*handle_alert(unsigned fn, const struct hb_hook *hook, 
 	if (!(alert & HB_ALERT_TAKEOVER))
 		return NULL;
 	return needs_whole_sm(fn, hook, args) ? end_whole_sm_launch : end_launch;
-}
-
-/* During a takeover: a call that is no launch may have to wait for the stream of the takeover kernels. */
-OUT_OF_LINE static void meet_takeover(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
-{
-	bool without = hook->stream == HB_NO_STREAM;
-	if (without && (hook->counter == HB_COUNT_none || hook->counter == HB_COUNT_synchronizes))
-		return; /* it waits for no stream, for all of them (WIDE), or for an event */
-	hb_takeover_meet(stream_of(fn, hook, args));
 }
 
 static void wait_at_gate(const struct hb_place *place)

@@ -18,7 +18,7 @@
 
 enum move_state { MOVE_PREPARED, MOVE_ACTIVE, MOVE_EXCHANGED, MOVE_BROKEN };
 
-/* What is mapped at a granule's address. */
+/* Says which memory is mapped at a granule's address: the old, none, or the new. */
 enum item_state { ITEM_OLD, ITEM_HOLE, ITEM_NEW };
 
 struct move_item {

@@ -412,7 +412,7 @@ static bool count_wanted(const struct hb_granules *granules, size_t wanted[GRANU
 	return oldest != NULL;
 }
 
-/* With the lock held. Removes a spare that is not wanted from the list; false: there is none. What is wanted remains in `wanted`. */
+/* With the lock held. Removes a spare that is not wanted from the list; false: there is none. `wanted` then has what is still wanted. */
 static bool take_unwanted(struct hb_granules *granules, size_t wanted[GRANULE_CLASSES], struct granule *unwanted)
 {
 	struct granule_list *spares = &granules->spares;

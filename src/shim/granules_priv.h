@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What granules.c (allocations, spare granules) and granule_move.c (moves) share. */
+/* Shared by granules.c (allocations, spare granules) and granule_move.c (moves). */
 #ifndef HB_SHIM_GRANULES_PRIV_H
 #define HB_SHIM_GRANULES_PRIV_H
 

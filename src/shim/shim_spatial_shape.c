@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Estimates what an HP launch fills, from its arguments alone (a few ns).
  * Describes an LP launch: its kernel, number of blocks and stream, and whether it
  * may be masked, split or held back. Decides from the arguments, the launch
  * attributes and the marks of the kernel (kernel_marks.h); if these do not say, the
- * launch goes unmasked and unsplit.
+ * launch goes unmasked and unsplit. Also estimates how many SMs an HP launch fills,
+ * from its arguments alone (a few ns).
  */
 #include "decide/spatial_kind.h"
 #include "decide/spatial_low.h"
@@ -132,8 +132,8 @@ uint32_t hb_shim_spatial_needed_sms(unsigned fn, const uint64_t *args)
 			       : hb_spatial_needed_sms((uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ,
 						       config->blockDimX * config->blockDimY * config->blockDimZ,
 						       config->sharedMemBytes);
-	default: /* a memset or a copy fills little; a graph may contain anything */
-		return hb_hooks[fn].size != HB_SIZE_NONE;
+	default: /* a graph, a copy or a memset may fill the GPU */
+		return 0;
 	}
 }
 

@@ -140,6 +140,11 @@ void hb_takeover_note_stream(CUstream stream, int64_t now_ns)
 	hb_takeover_note_begin(&apart, is_apart(stream), now_ns);
 }
 
+bool hb_takeover_is_on_legacy(void)
+{
+	return held_bits() & atomic_load_explicit(&legacy_bits, memory_order_relaxed);
+}
+
 void hb_takeover_meet(CUstream stream)
 {
 	uint32_t met = held_bits() & atomic_load(&legacy_bits);

@@ -49,6 +49,8 @@ bool hb_takeover_release(void);
 void hb_takeover_note_launch(int64_t now_ns);
 /* The first launch of a request goes to this stream (NULL: the legacy stream, or the launch names none). */
 void hb_takeover_note_stream(CUstream stream, int64_t now_ns);
+/* Whether a takeover is on the legacy stream, so that calls have to report their stream: */
+bool hb_takeover_is_on_legacy(void);
 /* Before a call on this stream, during a takeover: releases it if the call would wait for it. */
 void hb_takeover_meet(CUstream stream);
 /* Before a stream is destroyed. */

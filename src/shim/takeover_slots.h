@@ -16,7 +16,7 @@
 
 #define PAGE_BYTES 4096
 
-/* Two kinds of takeovers of a context, each with its own stream, alert bit and control word. */
+/* Two kinds of takeovers of a context, each with its own alert bit and control word. */
 enum takeover_kind { TAKE, KEEP };
 
 enum takeover_slot_state { SLOT_FREE, SLOT_NEW, SLOT_READY, SLOT_LEAVING };

@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: hb-simgpu DIR (started by the simulated driver)\n");
 		return 2;
 	}
-	/* Of the application's descriptors only the ready pipe stays open. */
+	/* Only the ready pipe stays open of the application's descriptors. */
 	hb_close_range(READY_FD + 1, UINT_MAX);
 	hb_log_name_set("hb-simgpu");
 	signal(SIGPIPE, SIG_IGN);

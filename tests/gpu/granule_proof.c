@@ -34,17 +34,8 @@
 	X(cuMemGetAddressRange_v2) X(cuPointerGetAttribute) X(cuMemRetainAllocationHandle) X(cuIpcGetMemHandle) \
 	X(cuMemExportToShareableHandle)
 /* clang-format on */
-#define DECLARE(name) static __typeof__(&name) p_##name;
-CALLS(DECLARE)
-
-#define CHECK(call) \
-	do { \
-		CUresult result_ = (call); \
-		if (result_ != CUDA_SUCCESS) { \
-			fprintf(stderr, "granule-proof: line %d: %s: error %d\n", __LINE__, #call, (int)result_); \
-			exit(1); \
-		} \
-	} while (0)
+#define PROGRAM "granule-proof"
+#include "driver_calls.h"
 
 static const CUmemLocation local = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, peer = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
 			   host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};

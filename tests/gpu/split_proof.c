@@ -32,17 +32,8 @@
 	X(cuModuleGetFunction) X(cuLaunchKernel) X(cuStreamSynchronize) X(cuMemAlloc_v2) X(cuMemcpyDtoH_v2) \
 	X(cuMemcpyHtoD_v2) X(cuMemsetD8_v2) X(cuLinkCreate_v2) X(cuLinkAddData_v2) X(cuLinkComplete) X(cuLinkDestroy)
 /* clang-format on */
-#define DECLARE(name) static __typeof__(&name) p_##name;
-CALLS(DECLARE)
-
-#define CHECK(call) \
-	do { \
-		CUresult result_ = (call); \
-		if (result_ != CUDA_SUCCESS) { \
-			fprintf(stderr, "split-proof: line %d: %s: error %d\n", __LINE__, #call, (int)result_); \
-			exit(1); \
-		} \
-	} while (0)
+#define PROGRAM "split-proof"
+#include "driver_calls.h"
 
 static struct hb_prologue prologue;
 static double compile_ms;

@@ -100,7 +100,7 @@ static void every_call_of_a_move_to_the_host_may_fail(void **state)
 extern char **environ;
 static const char *self;
 
-/* What the killed process does: memory goes to the peer, to the host and home. Its exit status is 0 if nothing stops it. */
+/* The process that is killed moves memory to the peer, to the host and home. Its exit status is 0 if nothing stops it. */
 static int run_mover(void)
 {
 	const CUmemLocation *route[] = {&local, &peer, &local, &host, &local};

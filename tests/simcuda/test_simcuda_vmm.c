@@ -142,7 +142,7 @@ static unsigned attribute(CUpointer_attribute attribute, CUdeviceptr pointer)
 	return value;
 }
 
-/* What the shim has to correct: the driver reports where the memory is, not what was allocated. */
+/* The driver reports where the memory is, not what was allocated; the shim has to correct that. */
 static void attributes_tell_where_the_memory_is(void **state)
 {
 	CUmemGenericAllocationHandle handles[2], host, peer;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a bug report tells, and what it leaves out. */
+/* Tests what a bug report tells, and what it leaves out. */
 #include "cli/redact.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What hb doctor --fix repairs on which machine, and with which command. */
+/* Tests what hb doctor --fix repairs on which machine, and with which command. */
 #include "cli/repair_plan.h"
 
 #include <setjmp.h>

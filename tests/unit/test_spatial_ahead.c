@@ -40,7 +40,7 @@ static void test_masked_as_early_as_the_launch_is_long(void **state)
 	assert_int_equal(rig->answer.sms, 0);
 	ask(rig, &longer);
 	assert_int_equal(rig->answer.sms, 100);
-	/* What is in flight delays the launch. */
+	/* Work in flight delays the launch. */
 	ask(rig, &persistent);
 	hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
 	hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
