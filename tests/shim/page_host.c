@@ -137,18 +137,26 @@ bool hb_page_host_is_wanted(const struct hb_page_host *host)
 	return poll(&ready, 1, 0) == 1;
 }
 
-static void receive_any(int socket, union hb_msg *message)
+/* A process may end while a thread of its shim talks to the host. Returns false in that case. */
+static bool still_there(int error, const char *what)
 {
-	struct hb_wire_fds fds;
-	const char *why = "";
-	need(hb_wire_receive(socket, HB_SENDER_CLIENT, message, &fds, &why) == 0, why);
-	hb_wire_close_fds(&fds);
+	bool left = error == -ENOTCONN || error == -ECONNRESET || error == -EPIPE;
+	need(!error || left, what);
+	return !error;
 }
 
-static void receive(int socket, union hb_msg *message, unsigned kind)
+static bool receive(int socket, union hb_msg *message)
 {
-	receive_any(socket, message);
-	need(message->header.kind == kind, "kind of message");
+	struct hb_wire_fds fds;
+	const char *why = "receive";
+	bool received = still_there(hb_wire_receive(socket, HB_SENDER_CLIENT, message, &fds, &why), why);
+	hb_wire_close_fds(&fds);
+	return received;
+}
+
+static bool reply(int socket, const union hb_msg *message, const int *fds, size_t n_fds)
+{
+	return still_there(hb_wire_send(socket, message, fds, n_fds), "send");
 }
 
 static void answer(int socket, union hb_msg *message, const struct hb_page_host *host, uint32_t slot)
@@ -158,7 +166,7 @@ static void answer(int socket, union hb_msg *message, const struct hb_page_host 
 	message->as_REGISTERED.slot = slot;
 	message->as_REGISTERED.generation = 1;
 	message->as_REGISTERED.n_fds = 2;
-	need(hb_wire_send(socket, message, (int[]){host->page_fd, host->gpu_fd}, 2) == 0, "send");
+	reply(socket, message, (int[]){host->page_fd, host->gpu_fd}, 2);
 }
 
 /* Fails instead of waiting for a child that ended before it registered. */
@@ -173,16 +181,15 @@ static void wait_for_child(const struct hb_page_host *host)
 	}
 }
 
-static int greet(const struct hb_page_host *host, union hb_msg *message)
+static bool greet(int socket, union hb_msg *message)
 {
-	int socket = accept(host->listener, NULL, NULL);
-	need(message && socket >= 0, "accept");
-	receive(socket, message, HB_MSG_HELLO);
+	if (!receive(socket, message))
+		return false;
+	need(message->header.kind == HB_MSG_HELLO, "kind of message");
 	hb_msg_init(message, HB_MSG_WELCOME);
 	message->as_WELCOME.version = HB_PROTOCOL_VERSION;
 	message->as_WELCOME.page_version = HB_PAGE_VERSION;
-	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
-	return socket;
+	return reply(socket, message, NULL, 0);
 }
 
 /* Answers a process that asks for memory, from low_free_bytes. */
@@ -199,7 +206,7 @@ static void answer_memory(struct hb_page_host *host, int socket, union hb_msg *m
 		host->low_free_bytes -= wanted - lease;
 		gpu->low_lease_bytes = wanted;
 	}
-	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
+	reply(socket, message, NULL, 0);
 }
 
 /* Lists the board of an HP process that gives one. */
@@ -211,7 +218,7 @@ static void answer_board(struct hb_page_host *host, int socket, union hb_msg *me
 	entry->generation = host->page->processes[entry->slot].generation;
 	entry->number = 1000 + host->boards_given;
 	hb_msg_init(message, HB_MSG_DONE);
-	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
+	reply(socket, message, NULL, 0);
 }
 
 static void answer_fetch(struct hb_page_host *host, int socket, union hb_msg *message)
@@ -222,16 +229,13 @@ static void answer_fetch(struct hb_page_host *host, int socket, union hb_msg *me
 	if (!listed)
 		message->as_ERROR.code = number <= host->last_board ? -ENOENT : -EBUSY;
 	host->boards_fetched += listed;
-	need(hb_wire_send(socket, message, &host->board_fd, listed) == 0, "send");
+	reply(socket, message, &host->board_fd, listed);
 }
 
 /* Answers about boards until the process closes the connection. */
 static void answer_boards(struct hb_page_host *host, int socket, union hb_msg *message)
 {
-	struct hb_wire_fds fds;
-	const char *why = "";
-	while (hb_wire_receive(socket, HB_SENDER_CLIENT, message, &fds, &why) == 0) {
-		hb_wire_close_fds(&fds);
+	while (receive(socket, message)) {
 		if (message->header.kind == HB_MSG_BOARD)
 			answer_board(host, socket, message);
 		else
@@ -247,7 +251,8 @@ void hb_page_host_list_board(struct hb_page_host *host)
 
 static struct hb_page_process *answer_register(struct hb_page_host *host, int socket, union hb_msg *message)
 {
-	need(host->page, "page");
+	if (!host->page)
+		abort();
 	host->asked = message->as_REGISTER;
 	/* The page is that of the driver's GPU, whichever it is. */
 	memcpy(host->page->gpus[0].uuid, host->asked.uuids[0], HB_UUID_BYTES);
@@ -258,22 +263,34 @@ static struct hb_page_process *answer_register(struct hb_page_host *host, int so
 	return &host->page->processes[slot];
 }
 
+static struct hb_page_process *answer_any(struct hb_page_host *host, int socket, union hb_msg *message)
+{
+	switch (message->header.kind) {
+	case HB_MSG_MEMORY:
+		answer_memory(host, socket, message);
+		return NULL;
+	case HB_MSG_BOARD:
+		answer_board(host, socket, message);
+		return NULL;
+	case HB_MSG_FETCH_BOARD:
+		answer_fetch(host, socket, message);
+		return NULL;
+	default:
+		return answer_register(host, socket, message);
+	}
+}
+
 /* Serves one connection. Returns the process if it has registered, else NULL. */
 static struct hb_page_process *serve_any(struct hb_page_host *host)
 {
 	struct hb_page_process *process = NULL;
 	union hb_msg *message = malloc(sizeof(*message));
-	int socket = greet(host, message);
-	receive_any(socket, message);
-	if (message->header.kind == HB_MSG_MEMORY)
-		answer_memory(host, socket, message);
-	else if (message->header.kind == HB_MSG_BOARD)
-		answer_board(host, socket, message);
-	else if (message->header.kind == HB_MSG_FETCH_BOARD)
-		answer_fetch(host, socket, message);
-	else
-		process = answer_register(host, socket, message);
-	answer_boards(host, socket, message);
+	int socket = accept(host->listener, NULL, NULL);
+	need(message && socket >= 0, "accept");
+	if (greet(socket, message) && receive(socket, message)) {
+		process = answer_any(host, socket, message);
+		answer_boards(host, socket, message);
+	}
 	close(socket);
 	free(message);
 	return process;
