@@ -36,6 +36,8 @@
  *	groups, applied, versions,  the status of this tenant, and its own time slices
  *	counters, *_state
  *	rings of page_trace.h	    its own launches in a recording
+ *	elastic_gpus		    the status of this tenant; orders to it. A move counts only as far as the GPU's free
+ *				    memory has grown (daemon/gpu_elastic.h)
  *
  * A board is written by a tenant with granted high priority. False values hold LP
  * back, at most as long as requests that never end.
@@ -69,6 +71,8 @@
 #define HB_PAGE_PROCESSES 128 /* CUDA processes that one tenant can have at the same time */
 #define HB_PAGE_GROUPS 48     /* channel groups recorded per process: 12 contexts of 4 groups */
 #define HB_PAGE_COUNTERS 64   /* capacity for rows of counters.def */
+#define HB_PAGE_ELASTIC 16    /* records of elastic memory: pairs of a process and a GPU */
+#define HB_PAGE_STAYS 8       /* capacity for rows of stay_reasons.def */
 #define HB_PAGE_GATE_BYTES 64
 #define HB_PAGE_REQUESTS_BYTES 704
 
@@ -97,6 +101,7 @@ enum hb_page_feature {
 	HB_FEATURE_LEASES = 1,   /* it writes low_lease_bytes */
 	HB_FEATURE_DOORBELL = 2, /* it listens to hb_page_gpu.doorbell */
 	HB_FEATURE_BOARDS = 4,   /* HP processes have boards of their own */
+	HB_FEATURE_ELASTIC = 8,  /* it writes hb_page.elastic and orders, and answers MEMORY of HP */
 };
 /* Value of hb_page_process.rings; 1 = the doorbell that earlier daemons had on the GPU page. */
 #define HB_PAGE_RINGS 2
@@ -112,6 +117,20 @@ enum hb_group_state {
 #include "hummingbird/group_states.def"
 #undef HB_GROUP_STATE
 	HB_N_GROUP_STATES
+};
+
+enum hb_page_stay {
+#define HB_STAY_REASON(name, key, text) HB_PAGE_STAY_##name,
+#include "hummingbird/stay_reasons.def"
+#undef HB_STAY_REASON
+	HB_N_PAGE_STAYS
+};
+
+enum hb_move_result {
+#define HB_MOVE_RESULT(name, key, text) HB_MOVE_##name,
+#include "hummingbird/move_results.def"
+#undef HB_MOVE_RESULT
+	HB_N_MOVE_RESULTS
 };
 
 enum hb_group_class { HB_GROUP_COMPUTE = 0, HB_GROUP_COPY = 1, HB_N_GROUP_CLASSES };
@@ -241,6 +260,59 @@ struct hb_page_gpu {
 	hb_page_u32 reserved1[42];
 };
 
+/* Values of hb_page.elastic. */
+enum hb_page_elastic_flag {
+	HB_ELASTIC_ON = 1, /* large allocations of the tenant's processes consist of granules */
+};
+
+/* Where the memory of an order goes. */
+enum hb_order_direction {
+	HB_ORDER_AWAY = 1, /* from this GPU to the peer and to the host */
+	HB_ORDER_HOME = 2, /* from the peer and from the host to this GPU */
+};
+
+/*
+ * The elastic memory of one process on one GPU (docs/decisions/0025-elastic-memory.md), in the list of its tenant's page.
+ *
+ * A process of a tenant with HB_FEATURE_ELASTIC and HB_ELASTIC_ON takes a record when it first allocates granules on a GPU:
+ * by compare-and-swap of `owner` from 0 to HB_ELASTIC_OWNER. Without a free record its further allocations there are ordinary
+ * ones. The daemon clears the record when the process has left its slot, and then sets `owner` to 0.
+ *
+ * An order is published by `order`, its result by `result`. The daemon gives a process one order at a time and waits for the
+ * result until expires_ns. A process that has not exchanged any memory by then gives up (HB_MOVE_LATE). The process executes
+ * only its newest order, and only if order != result. It may execute a part; `moved_bytes` says how much.
+ */
+struct hb_page_elastic {
+	hb_page_u64 owner; /* process: HB_ELASTIC_OWNER; daemon: 0 = the record is unused (release) */
+	hb_page_u32
+		gpu; /* process, after taking the record; index into hb_page.gpus plus 1, 0 = not written yet (release) */
+	hb_page_u32 reserved0;
+	/* What the process has; written by it after each change. In bytes. */
+	hb_page_u64 local_bytes;   /* process; granules on this GPU */
+	hb_page_u64 peer_bytes;    /* process; granules of this GPU on peers, all together */
+	hb_page_u64 host_bytes;    /* process; granules of this GPU in memory of the host */
+	hb_page_u64 movable_bytes; /* process; the part of local_bytes that can move */
+	hb_page_u64
+		spare_bytes; /* process; page-locked memory of the host that is ready for moves, without host_bytes */
+	hb_page_u64 leaked_bytes;               /* process; no longer used, but the driver refused to take it back */
+	hb_page_u64 stays_bytes[HB_PAGE_STAYS]; /* process; memory on this GPU that cannot move, by enum hb_page_stay */
+	/* What the process may have. */
+	hb_page_u64 host_limit_bytes; /* daemon; most memory of the host: host_bytes and spare_bytes together */
+	/* The order. */
+	hb_page_u64 order_peer_bytes; /* daemon; to the peer, or home from it */
+	hb_page_u64 order_host_bytes; /* daemon; to the host, or home from it */
+	unsigned char order_peer[16]; /* daemon; UUID of the peer; valid if order_peer_bytes is not 0 */
+	hb_page_i64 order_expires_ns; /* daemon */
+	hb_page_u32 order_direction;  /* daemon; enum hb_order_direction */
+	hb_page_u32 order; /* daemon; raised by 1 (release) with each order, never 0 afterwards; 0 = there was none */
+	/* The result. */
+	hb_page_u64 moved_bytes; /* process */
+	hb_page_u32 reason;      /* process; enum hb_move_result */
+	hb_page_u32 result;      /* process; the value of `order` that it belongs to (release); then HB_NEWS_MOVED */
+	hb_page_u64 reserved1[5];
+};
+#define HB_ELASTIC_OWNER(slot, generation) ((uint64_t)(generation) << 32 | ((slot) + 1u))
+
 /* The page of a tenant. */
 struct hb_page {
 	uint64_t magic;              /* daemon; constant, as the next three fields */
@@ -260,7 +332,12 @@ struct hb_page {
 	hb_page_u32 features;        /* daemon; set of enum hb_page_feature: what this daemon can do */
 	/* daemon; share of the GPU that LP tenants get in any case, all together; 0 = none */
 	hb_page_u32 low_minimum_ppm;
-	unsigned char reserved1[4096 - 80];
+	hb_page_u32
+		elastic; /* daemon; set of enum hb_page_elastic_flag; does not change while the tenant has processes */
+	/* daemon; raised after each order. All elastic processes of the tenant may sleep on this futex word (not private). */
+	hb_page_u32 order_bell;
+	struct hb_page_elastic elastic_gpus[HB_PAGE_ELASTIC];
+	unsigned char reserved1[4096 - 88 - HB_PAGE_ELASTIC * 240];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };
@@ -269,6 +346,7 @@ struct hb_page {
 enum hb_gpu_news {
 	HB_NEWS_WAITING = 1, /* a thread waits at a closed gate */
 	HB_NEWS_ENDED = 2,   /* LP work behind a closed gate has ended */
+	HB_NEWS_MOVED = 4,   /* a process has written the result of an order (struct hb_page_elastic) */
 };
 
 /*
@@ -323,6 +401,8 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2, "atomic
 _Static_assert(HB_N_COUNTS <= HB_PAGE_COUNTERS, "counters.def fits");
 _Static_assert(sizeof(struct hb_page_requests) == HB_PAGE_REQUESTS_BYTES, "request ring");
 _Static_assert(sizeof(struct hb_page_group) == 32, "group record");
+_Static_assert(sizeof(struct hb_page_elastic) == 240, "record of elastic memory");
+_Static_assert(HB_N_PAGE_STAYS <= HB_PAGE_STAYS, "stay_reasons.def fits");
 _Static_assert(sizeof(struct hb_page_board) * HB_PAGE_BOARDS == 1024, "list of boards");
 _Static_assert(sizeof(struct hb_page_process) == 4096, "process slot is one page");
 _Static_assert(sizeof(struct hb_page_gpu) == 256, "GPU record");
