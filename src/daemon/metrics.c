@@ -13,15 +13,14 @@
 #include "base/hb-version.h"
 #include "base/paths.h"
 #include "base/prom_text.h"
-#include "base/uuid.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/gpu_events.h"
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_processes.h"
+#include "daemon/metrics_scene.h"
 #include "daemon/mps_server.h"
 #include "daemon/status_tenant.h"
-#include "daemon/status_users.h"
 #include "gpu/provider.h"
 
 #include <jansson.h>
@@ -30,122 +29,60 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LABELS_MAX 640
-
-/* Input of a writer. Only the members that its subject has are set. */
-struct metrics_scene {
-	FILE *out;
-	struct hb_daemon *daemon;
-	int64_t now_ns;
-	const char *name; /* of the metric being written */
-	const struct hb_user *user;
-	const struct hb_gpu *gpu;
-	struct hb_tenancy *tenancy;
-	uint32_t gpu_index; /* of the GPU on the tenant page */
-	size_t row;         /* of the counter table being written */
-	char *labels;       /* of the subject */
-	char host[256];
-	char (*gpu_labels)[LABELS_MAX];
-};
-
-/* --- labels -------------------------------------------------------------------------- */
-
-static void add_label(char labels[LABELS_MAX], const char *name, const char *value)
-{
-	size_t used = strlen(labels);
-	if (used + 2 >= LABELS_MAX)
-		return;
-	if (used)
-		labels[used++] = ',';
-	labels[used] = '\0';
-	if (hb_prom_label(labels + used, LABELS_MAX - used, name, value) == 0 && used)
-		labels[used - 1] = '\0';
-}
-
-/* The names that DCGM's exporter uses, so that its metrics and these can be joined. */
-static void label_gpu(const struct metrics_scene *scene, const struct hb_gpu *gpu, char labels[LABELS_MAX])
-{
-	char uuid[HB_UUID_TEXT_SIZE], node[32];
-	hb_uuid_format(gpu->uuid, uuid);
-	snprintf(node, sizeof node, "nvidia%s", gpu->measures->index);
-	labels[0] = '\0';
-	add_label(labels, "gpu", gpu->measures->index);
-	add_label(labels, "UUID", uuid);
-	add_label(labels, "device", gpu->measures->index[0] ? node : "");
-	add_label(labels, "modelName", gpu->measures->name);
-	add_label(labels, "Hostname", scene->host);
-}
-
-static void label_tenant(const struct hb_tenancy *tenancy, char labels[LABELS_MAX])
-{
-	char number[16];
-	snprintf(number, sizeof number, "%u", tenancy->number);
-	add_label(labels, "tenant", number);
-	add_label(labels, "priority", hb_status_role(tenancy));
-}
-
-/* Returns the subject's labels with one more. */
-static const char *add_own_label(const struct metrics_scene *scene, const char *name, const char *value,
-				 char labels[LABELS_MAX])
-{
-	strcpy(labels, scene->labels);
-	add_label(labels, name, value);
-	return labels;
-}
-
-static void write_count(const struct metrics_scene *scene, uint64_t value)
+static void write_count(const struct hb_metrics_scene *scene, uint64_t value)
 {
 	hb_prom_count(scene->out, scene->name, scene->labels, value);
 }
 
-static void write_seconds(const struct metrics_scene *scene, int64_t value_ns)
+static void write_seconds(const struct hb_metrics_scene *scene, int64_t value_ns)
 {
 	hb_prom_seconds(scene->out, scene->name, scene->labels, value_ns > 0 ? (uint64_t)value_ns : 0);
 }
 
-static void write_histogram(const struct metrics_scene *scene, const struct hb_hist *hist)
+static void write_histogram(const struct hb_metrics_scene *scene, const struct hb_hist *hist)
 {
 	hb_prom_histogram(scene->out, scene->name, scene->labels, hist);
 }
 
 /* --- the daemon ------------------------------------------------------------------------ */
 
-static void build_info(struct metrics_scene *scene)
+static void build_info(struct hb_metrics_scene *scene)
 {
-	char labels[LABELS_MAX];
-	hb_prom_count(scene->out, scene->name, add_own_label(scene, "version", HB_VERSION, labels), 1);
+	char labels[HB_METRICS_LABELS];
+	hb_prom_count(scene->out, scene->name, hb_metrics_own_label(scene, "version", HB_VERSION, labels), 1);
 }
 
-static void write_uptime(struct metrics_scene *scene)
+static void write_uptime(struct hb_metrics_scene *scene)
 {
 	write_seconds(scene, scene->now_ns - scene->daemon->started_ns);
 }
 
-static void mps_state(struct metrics_scene *scene)
+static void mps_state(struct hb_metrics_scene *scene)
 {
 	static const char *const states[] = {
 #define X(name, text) text,
 		HB_MPS_STATE_LIST(X)
 #undef X
 	};
-	char labels[LABELS_MAX];
+	char labels[HB_METRICS_LABELS];
 	const char *now = hb_mps_state_text(scene->daemon->mps);
 	for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-		hb_prom_count(scene->out, scene->name, add_own_label(scene, "state", states[i], labels),
+		hb_prom_count(scene->out, scene->name, hb_metrics_own_label(scene, "state", states[i], labels),
 			      strcmp(states[i], now) == 0);
 }
 
 /* --- users ---------------------------------------------------------------------------------- */
 
-static void write_places(struct metrics_scene *scene, const uint64_t values[HB_N_PLACES])
+static void write_places(struct hb_metrics_scene *scene, const uint64_t values[HB_N_PLACES])
 {
-	char labels[LABELS_MAX];
+	char labels[HB_METRICS_LABELS];
 	for (int i = 0; i < HB_N_PLACES; i++)
 		hb_prom_count(scene->out, scene->name,
-			      add_own_label(scene, "place", hb_place_key((enum hb_place_kind)i), labels), values[i]);
+			      hb_metrics_own_label(scene, "place", hb_place_key((enum hb_place_kind)i), labels),
+			      values[i]);
 }
 
-static void user_held(struct metrics_scene *scene)
+static void user_held(struct hb_metrics_scene *scene)
 {
 	uint64_t held[HB_N_PLACES];
 	for (size_t i = 0; i < HB_N_PLACES; i++)
@@ -153,70 +90,72 @@ static void user_held(struct metrics_scene *scene)
 	write_places(scene, held);
 }
 
-static void user_refused(struct metrics_scene *scene)
+static void user_refused(struct hb_metrics_scene *scene)
 {
 	write_places(scene, scene->user->refused);
 }
 
-static void user_requests(struct metrics_scene *scene)
+static void user_requests(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->user->requests);
 }
 
-static void user_loop(struct metrics_scene *scene)
+static void user_loop(struct hb_metrics_scene *scene)
 {
 	write_seconds(scene, scene->user->loop_ns);
 }
 
-static void user_log(struct metrics_scene *scene)
+static void user_log(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->user->log_suppressed);
 }
 
 /* --- GPUs ---------------------------------------------------------------------------------- */
 
-static void gpu_info(struct metrics_scene *scene)
+static void gpu_info(struct hb_metrics_scene *scene)
 {
-	char labels[LABELS_MAX];
-	add_own_label(scene, "engine", hb_status_engine(scene->gpu->engine), labels);
-	add_label(labels, "policy", hb_core_policy(scene->gpu->core));
+	char labels[HB_METRICS_LABELS];
+	hb_metrics_own_label(scene, "engine", hb_status_engine(scene->gpu->engine), labels);
+	hb_metrics_label(labels, "policy", hb_core_policy(scene->gpu->core));
 	hb_prom_count(scene->out, scene->name, labels, 1);
 }
 
-static void gpu_total(struct metrics_scene *scene)
+static void gpu_total(struct hb_metrics_scene *scene)
 {
 	if (scene->gpu->use && scene->gpu->use->total_bytes)
 		write_count(scene, scene->gpu->use->total_bytes);
 }
 
-static void gpu_used(struct metrics_scene *scene)
+static void gpu_used(struct hb_metrics_scene *scene)
 {
 	if (scene->gpu->use && scene->gpu->use->total_bytes)
 		write_count(scene, scene->gpu->use->used_bytes);
 }
 
-static void gpu_reserve(struct metrics_scene *scene)
+static void gpu_reserve(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->gpu->page->reserve_bytes);
 }
 
-static void gpu_low_memory(struct metrics_scene *scene)
+static void gpu_low_memory(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->gpu->page->low_used_bytes);
 }
 
-static void gpu_tenants(struct metrics_scene *scene)
+static void gpu_tenants(struct hb_metrics_scene *scene)
 {
-	char labels[LABELS_MAX];
-	hb_prom_count(scene->out, scene->name, add_own_label(scene, "priority", "high", labels), scene->gpu->n_high);
-	hb_prom_count(scene->out, scene->name, add_own_label(scene, "priority", "low", labels), scene->gpu->n_low);
+	char labels[HB_METRICS_LABELS];
+	hb_prom_count(scene->out, scene->name, hb_metrics_own_label(scene, "priority", "high", labels),
+		      scene->gpu->n_high);
+	hb_prom_count(scene->out, scene->name, hb_metrics_own_label(scene, "priority", "low", labels),
+		      scene->gpu->n_low);
 }
 
 struct uncovered {
 	uint64_t processes, bytes;
 };
 
-static struct uncovered sum_uncovered(const struct metrics_scene *scene)
+static struct uncovered sum_uncovered(const struct hb_metrics_scene *scene)
 {
 	const struct hb_gpu_use *use = scene->gpu->use;
 	struct uncovered sum = {0};
@@ -231,95 +170,95 @@ static struct uncovered sum_uncovered(const struct metrics_scene *scene)
 	return sum;
 }
 
-static void gpu_uncovered(struct metrics_scene *scene)
+static void gpu_uncovered(struct hb_metrics_scene *scene)
 {
 	write_count(scene, sum_uncovered(scene).processes);
 }
 
-static void gpu_uncovered_memory(struct metrics_scene *scene)
+static void gpu_uncovered_memory(struct hb_metrics_scene *scene)
 {
 	write_count(scene, sum_uncovered(scene).bytes);
 }
 
-static void gpu_known(struct metrics_scene *scene)
+static void gpu_known(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->gpu->use && !scene->gpu->use->why[0]);
 }
 
-static void gpu_ejected(struct metrics_scene *scene)
+static void gpu_ejected(struct hb_metrics_scene *scene)
 {
 	write_count(scene, hb_core_ejection(scene->gpu->core)->reason != HB_EJECT_NONE);
 }
 
-static void gpu_lost(struct metrics_scene *scene)
+static void gpu_lost(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->gpu->is_lost);
 }
 
-static void gpu_faults(struct metrics_scene *scene)
+static void gpu_faults(struct hb_metrics_scene *scene)
 {
 	const struct hb_gpu_fault *fault = hb_gpu_last_event(scene->gpu);
 	write_count(scene, fault ? fault->count : 0);
 }
 
-static void gpu_last_xid(struct metrics_scene *scene)
+static void gpu_last_xid(struct hb_metrics_scene *scene)
 {
 	const struct hb_gpu_fault *fault = hb_gpu_last_event(scene->gpu);
 	if (fault && fault->event.kind == HB_GPU_EVENT_XID)
 		write_count(scene, fault->event.xid);
 }
 
-static void gpu_preemption(struct metrics_scene *scene)
+static void gpu_preemption(struct hb_metrics_scene *scene)
 {
 	write_histogram(scene, &scene->gpu->measures->preemption);
 }
 
-static void gpu_turn(struct metrics_scene *scene)
+static void gpu_turn(struct hb_metrics_scene *scene)
 {
 	write_histogram(scene, &scene->gpu->measures->turn);
 }
 
 /* --- tenants -------------------------------------------------------------------------------- */
 
-static void tenant_info(struct metrics_scene *scene)
+static void tenant_info(struct hb_metrics_scene *scene)
 {
-	char labels[LABELS_MAX], program[64];
+	char labels[HB_METRICS_LABELS], program[64];
 	const char *command = hb_path_command(scene->tenancy->command);
 	snprintf(program, sizeof program, "%.*s", (int)strcspn(command, " "), command);
-	add_own_label(scene, "user", scene->tenancy->peer.user, labels);
-	add_label(labels, "program", program);
-	add_label(labels, "mps", scene->tenancy->flags & HB_REGISTER_MPS ? "yes" : "no");
+	hb_metrics_own_label(scene, "user", scene->tenancy->peer.user, labels);
+	hb_metrics_label(labels, "program", program);
+	hb_metrics_label(labels, "mps", scene->tenancy->flags & HB_REGISTER_MPS ? "yes" : "no");
 	const struct hb_cgroup_place *place = &scene->tenancy->peer.place;
 	const char *const names[] = {"container_id", "pod_uid", "container_namespace", "slurm_job"};
 	const char *const values[] = {place->container, place->pod, place->container_space, place->slurm_job};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (*values[i])
-			add_label(labels, names[i], values[i]);
+			hb_metrics_label(labels, names[i], values[i]);
 	hb_prom_count(scene->out, scene->name, labels, 1);
 }
 
-static void tenant_age(struct metrics_scene *scene)
+static void tenant_age(struct hb_metrics_scene *scene)
 {
 	write_seconds(scene, scene->now_ns - scene->tenancy->since_ns);
 }
 
-static void tenant_processes(struct metrics_scene *scene)
+static void tenant_processes(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->tenancy->n_members);
 }
 
-static void tenant_reduced(struct metrics_scene *scene)
+static void tenant_reduced(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->tenancy->reduced[0] != '\0');
 }
 
-static void tenant_limit(struct metrics_scene *scene)
+static void tenant_limit(struct hb_metrics_scene *scene)
 {
 	if (scene->tenancy->rights.memory_bytes)
 		write_count(scene, scene->tenancy->rights.memory_bytes);
 }
 
-static void tenant_target(struct metrics_scene *scene)
+static void tenant_target(struct hb_metrics_scene *scene)
 {
 	if (scene->tenancy->rights.slo_ns)
 		hb_prom_ratio(scene->out, scene->name, scene->labels, scene->tenancy->attainment_ppm);
@@ -327,170 +266,105 @@ static void tenant_target(struct metrics_scene *scene)
 
 /* --- a tenant on a GPU ------------------------------------------------------------------------ */
 
-static const struct hb_tenant *find_core_tenant(const struct metrics_scene *scene)
+static const struct hb_tenant *find_core_tenant(const struct hb_metrics_scene *scene)
 {
 	return hb_core_tenant(scene->gpu->core, scene->tenancy->index);
 }
 
-static const struct hb_tenant_measures *measures_of(const struct metrics_scene *scene)
+static const struct hb_tenant_measures *measures_of(const struct hb_metrics_scene *scene)
 {
 	return &scene->gpu->measures->tenants[scene->tenancy->index];
 }
 
-static void use_slo(struct metrics_scene *scene)
+static void use_slo(struct hb_metrics_scene *scene)
 {
 	const struct hb_tenant *tenant = find_core_tenant(scene);
 	if (tenant && tenant->slo_ns)
 		write_seconds(scene, tenant->slo_ns);
 }
 
-static void use_attainment(struct metrics_scene *scene)
+static void use_attainment(struct hb_metrics_scene *scene)
 {
 	const struct hb_tenant *tenant = find_core_tenant(scene);
 	if (tenant && tenant->counters.requests_judged)
 		hb_prom_ratio(scene->out, scene->name, scene->labels, hb_tenant_attainment_ppm(tenant));
 }
 
-static void use_requests(struct metrics_scene *scene)
+static void use_requests(struct hb_metrics_scene *scene)
 {
 	const struct hb_tenant *tenant = find_core_tenant(scene);
 	if (tenant && tenant->priority == HB_PRIORITY_HIGH)
 		write_histogram(scene, tenant->latency);
 }
 
-static void use_wait(struct metrics_scene *scene)
+static void use_wait(struct hb_metrics_scene *scene)
 {
 	if (hb_tenancy_is_low(scene->tenancy))
 		write_histogram(scene, measures_of(scene)->wait);
 }
 
-static void use_preempted(struct metrics_scene *scene)
+static void use_preempted(struct hb_metrics_scene *scene)
 {
 	if (hb_tenancy_is_low(scene->tenancy))
 		write_count(scene, measures_of(scene)->preemptions);
 }
 
-static void use_active(struct metrics_scene *scene)
+static void use_active(struct hb_metrics_scene *scene)
 {
 	if (!hb_tenancy_is_server(scene->tenancy))
 		write_seconds(scene, (int64_t)measures_of(scene)->active_ns);
 }
 
-static void use_memory(struct metrics_scene *scene)
+static void use_memory(struct hb_metrics_scene *scene)
 {
 	write_count(scene, scene->tenancy->page->gpus[scene->gpu_index].used_bytes);
 }
 
-static void use_gate(struct metrics_scene *scene)
+static void use_gate(struct hb_metrics_scene *scene)
 {
 	if (!hb_tenancy_is_server(scene->tenancy))
 		write_count(scene, scene->gpu->tenants[scene->tenancy->index].gate != HB_GATE_CLOSED);
 }
 
-static void use_slice(struct metrics_scene *scene)
+static void use_slice(struct hb_metrics_scene *scene)
 {
 	static const char *const classes[] = {[HB_GROUP_COMPUTE] = "compute", [HB_GROUP_COPY] = "copy"};
-	char labels[LABELS_MAX];
+	char labels[HB_METRICS_LABELS];
 	for (size_t i = 0; i < HB_N_GROUP_CLASSES; i++)
-		hb_prom_seconds(scene->out, scene->name, add_own_label(scene, "class", classes[i], labels),
+		hb_prom_seconds(scene->out, scene->name, hb_metrics_own_label(scene, "class", classes[i], labels),
 				(uint64_t)scene->tenancy->page->gpus[scene->gpu_index].slice_us[i] * HB_NS_PER_US);
 }
 
-static void use_mechanism(struct metrics_scene *scene)
+static void use_mechanism(struct hb_metrics_scene *scene)
 {
 	json_t *mechanisms = hb_status_mechanisms(scene->tenancy, scene->gpu_index), *entry;
-	char labels[LABELS_MAX];
+	char labels[HB_METRICS_LABELS];
 	size_t i;
 	json_array_foreach(mechanisms, i, entry)
 	{
 		const char *name = json_string_value(json_object_get(entry, "mechanism"));
-		hb_prom_count(scene->out, scene->name, add_own_label(scene, "mechanism", name ? name : "", labels),
+		hb_prom_count(scene->out, scene->name,
+			      hb_metrics_own_label(scene, "mechanism", name ? name : "", labels),
 			      json_is_true(json_object_get(entry, "enforced")));
 	}
 	json_decref(mechanisms);
 }
 
-/* --- walks --------------------------------------------------------------------------------------- */
-
-typedef void writer_fn(struct metrics_scene *scene);
-
-static void walk_daemon(struct metrics_scene *scene, writer_fn *write)
-{
-	scene->labels[0] = '\0';
-	add_label(scene->labels, "Hostname", scene->host);
-	write(scene);
-}
-
-static void walk_users(struct metrics_scene *scene, writer_fn *write)
-{
-	for (size_t i = 0; i < HB_USERS_MAX; i++) {
-		scene->user = &scene->daemon->users.users[i];
-		if (!hb_status_shows_user(scene->user))
-			continue;
-		scene->labels[0] = '\0';
-		add_label(scene->labels, "user", scene->user->name);
-		add_label(scene->labels, "Hostname", scene->host);
-		write(scene);
-	}
-}
-
-static void walk_gpus(struct metrics_scene *scene, writer_fn *write)
-{
-	for (uint32_t i = 0; i < scene->daemon->n_gpus; i++) {
-		scene->gpu = scene->daemon->gpus[i];
-		strcpy(scene->labels, scene->gpu_labels[i]);
-		write(scene);
-	}
-}
-
-static void walk_tenants(struct metrics_scene *scene, writer_fn *write)
-{
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		scene->tenancy = scene->daemon->tenancies[i];
-		if (!scene->tenancy)
-			continue;
-		scene->labels[0] = '\0';
-		label_tenant(scene->tenancy, scene->labels);
-		add_label(scene->labels, "Hostname", scene->host);
-		write(scene);
-	}
-}
-
-static uint32_t find_gpu_number(const struct metrics_scene *scene, const struct hb_gpu *gpu)
-{
-	uint32_t i = 0;
-	while (i + 1 < scene->daemon->n_gpus && scene->daemon->gpus[i] != gpu)
-		i++;
-	return i;
-}
-
-static void walk_uses(struct metrics_scene *scene, writer_fn *write)
-{
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		scene->tenancy = scene->daemon->tenancies[i];
-		for (uint32_t gpu_index = 0; scene->tenancy && gpu_index < scene->tenancy->n_gpus; gpu_index++) {
-			scene->gpu_index = gpu_index;
-			scene->gpu = scene->tenancy->gpus[gpu_index];
-			strcpy(scene->labels, scene->gpu_labels[find_gpu_number(scene, scene->gpu)]);
-			label_tenant(scene->tenancy, scene->labels);
-			write(scene);
-		}
-	}
-}
+/* --- the table --------------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
 	const char *what;
-	writer_fn *write;
-	void (*walk)(struct metrics_scene *scene, writer_fn *write);
+	hb_metrics_writer *write;
+	void (*walk)(struct hb_metrics_scene *scene, hb_metrics_writer *write);
 	enum hb_prom_type type;
 } families[] = {
-#define walk_DAEMON walk_daemon
-#define walk_USER walk_users
-#define walk_GPU walk_gpus
-#define walk_TENANT walk_tenants
-#define walk_USE walk_uses
-#define HB_METRIC(subject, type, name, writer, what) {name, what, writer, walk_##subject, HB_PROM_##type},
+#define hb_metrics_walk_DAEMON hb_metrics_walk_daemon
+#define hb_metrics_walk_USER hb_metrics_walk_users
+#define hb_metrics_walk_GPU hb_metrics_walk_gpus
+#define hb_metrics_walk_TENANT hb_metrics_walk_tenants
+#define hb_metrics_walk_USE hb_metrics_walk_uses
+#define HB_METRIC(subject, type, name, writer, what) {name, what, writer, hb_metrics_walk_##subject, HB_PROM_##type},
 #include "daemon/metrics.def"
 };
 
@@ -510,7 +384,7 @@ static void sum_counters(struct hb_tenancy *tenancy, uint64_t sums[HB_N_COUNTS])
 	}
 }
 
-static void write_page_counters(struct metrics_scene *scene)
+static void write_page_counters(struct hb_metrics_scene *scene)
 {
 	static const struct hb_counter_info infos[] = {
 #define HB_COUNTER(name, unit, what) {#name, unit, what},
@@ -528,8 +402,8 @@ static void write_page_counters(struct metrics_scene *scene)
 			if (!scene->daemon->tenancies[i])
 				continue;
 			scene->labels[0] = '\0';
-			label_tenant(scene->daemon->tenancies[i], scene->labels);
-			add_label(scene->labels, "Hostname", scene->host);
+			hb_metrics_label_tenant(scene->daemon->tenancies[i], scene->labels);
+			hb_metrics_label(scene->labels, "Hostname", scene->host);
 			hb_prom_counter(scene->out, name, scene->labels, &infos[row], sums[i][row]);
 		}
 	}
@@ -544,7 +418,7 @@ static const struct {
 #include "core/tenant_counters.def"
 };
 
-static void write_core_counter(struct metrics_scene *scene)
+static void write_core_counter(struct hb_metrics_scene *scene)
 {
 	const struct hb_tenant *tenant = find_core_tenant(scene);
 	uint64_t value;
@@ -554,22 +428,22 @@ static void write_core_counter(struct metrics_scene *scene)
 	hb_prom_counter(scene->out, scene->name, scene->labels, &core_counters[scene->row].info, value);
 }
 
-static void write_core_counters(struct metrics_scene *scene)
+static void write_core_counters(struct hb_metrics_scene *scene)
 {
 	char name[HB_PROM_NAME_MAX];
 	for (scene->row = 0; scene->row < sizeof core_counters / sizeof *core_counters; scene->row++) {
 		scene->name = hb_prom_counter_name("core", &core_counters[scene->row].info, name);
 		hb_prom_family(scene->out, name, HB_PROM_COUNTER, core_counters[scene->row].info.description);
-		walk_uses(scene, write_core_counter);
+		hb_metrics_walk_uses(scene, write_core_counter);
 	}
 }
 
 /* --- the text ------------------------------------------------------------------------------------------ */
 
-static void write_all(struct metrics_scene *scene)
+static void write_all(struct hb_metrics_scene *scene)
 {
 	for (uint32_t i = 0; i < scene->daemon->n_gpus; i++)
-		label_gpu(scene, scene->daemon->gpus[i], scene->gpu_labels[i]);
+		hb_metrics_label_gpu(scene, scene->daemon->gpus[i], scene->gpu_labels[i]);
 	for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
 		scene->name = families[i].name;
 		hb_prom_family(scene->out, scene->name, families[i].type, families[i].what);
@@ -581,8 +455,8 @@ static void write_all(struct metrics_scene *scene)
 
 char *hb_metrics_text(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
 {
-	char *text = NULL, labels[LABELS_MAX] = "";
-	struct metrics_scene scene = {.daemon = daemon, .now_ns = now_ns, .labels = labels};
+	char *text = NULL, labels[HB_METRICS_LABELS] = "";
+	struct hb_metrics_scene scene = {.daemon = daemon, .now_ns = now_ns, .labels = labels};
 	scene.gpu_labels = calloc(HB_GPUS_MAX, sizeof *scene.gpu_labels);
 	scene.out = scene.gpu_labels ? open_memstream(&text, length) : NULL;
 	if (gethostname(scene.host, sizeof scene.host - 1) < 0)
