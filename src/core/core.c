@@ -96,6 +96,8 @@ static void start_core(struct hb_core *core, int64_t now_ns)
 	core->storm_since_ns = now_ns;
 	core->leaving = HB_TENANT_NONE;
 	core->memory.asker = HB_TENANT_NONE;
+	core->memory.returner = HB_TENANT_NONE;
+	core->memory.room_since_ns = HB_TIME_NEVER;
 	core->departed_idle_ns = -1;
 	core->policy.core = core;
 	hb_turns_init(core, core->ops->turns ? HB_TURNS_BY_USER : HB_TURNS_OFF);

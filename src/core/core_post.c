@@ -239,7 +239,9 @@ static int post_drained(struct hb_core *core, const struct hb_event *event)
 static int post_memory_state(struct hb_core *core, const struct hb_event *event)
 {
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
-	return slot ? hb_memory_post_state(core, slot, event->memory_state.movable_bytes) : -ENOENT;
+	return slot ? hb_memory_post_state(core, slot, event->memory_state.movable_bytes,
+					   event->memory_state.away_bytes)
+		    : -ENOENT;
 }
 
 static int post_memory_need(struct hb_core *core, const struct hb_event *event)
@@ -252,6 +254,21 @@ static int post_memory_moved(struct hb_core *core, const struct hb_event *event)
 {
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
 	return slot ? hb_memory_post_moved(core, slot, event->memory_moved.moved_bytes) : -ENOENT;
+}
+
+static int post_memory_room(struct hb_core *core, const struct hb_event *event)
+{
+	if (event->memory_room.room_bytes >= HB_MEMORY_BYTES_LIMIT)
+		return -EINVAL;
+	return hb_core_slot(core, event->tenant) ? hb_returns_post_room(core, event->memory_room.room_bytes) : -ENOENT;
+}
+
+static int post_memory_returned(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	if (event->memory_returned.returned_bytes >= HB_MEMORY_BYTES_LIMIT)
+		return -EINVAL;
+	return slot ? hb_returns_post_returned(core, slot, event->memory_returned.returned_bytes) : -ENOENT;
 }
 
 int hb_core_apply_event(struct hb_core *core, const struct hb_event *event)

@@ -10,6 +10,7 @@
  *	guard.c        checks on the policy, ejection
  *	turns.c        gates, and turns of LP tenants
  *	memory_moves.c moves of LP's memory that make room for HP
+ *	memory_returns.c their return
  *	core_state.c   tenants, the queue of actions, ids of timers
  *	core_timers.c  timers: a heap of fixed size
  */
@@ -50,7 +51,10 @@ struct hb_memory_slot {
 	uint64_t movable_bytes;
 	uint64_t ordered_bytes; /* the move that it was asked for; 0 = none */
 	int64_t answer_by_ns;
-	int64_t skip_until_ns; /* after a refusal */
+	int64_t skip_until_ns;    /* after a refusal */
+	uint64_t away_bytes;      /* elsewhere */
+	uint64_t returning_bytes; /* the return that it was asked for; 0 = none */
+	int64_t skip_return_ns;   /* after a refusal to return */
 	/* HP: its need, while it has one */
 	bool needs;
 	uint64_t need_sequence; /* order of needs */
@@ -103,6 +107,9 @@ struct hb_memory_moves {
 	uint64_t peer_bytes, host_bytes; /* room that no order has claimed */
 	int64_t answer_by_ns;
 	uint64_t next_sequence;
+	uint64_t room_bytes;        /* free on the GPU, beyond the reserve */
+	int64_t room_since_ns;      /* since when that suffices for a step of a return; HB_TIME_NEVER = it does not */
+	uint32_t returner;          /* LP tenant that was asked to return memory; HB_TENANT_NONE = none */
 	uint32_t n_needs, n_orders; /* HP tenants with a need; LP tenants that were asked for a move */
 };
 
@@ -182,7 +189,9 @@ int64_t hb_turns_used_ns(const struct hb_core *core);
 
 /* --- memory_moves.c --- */
 
-int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t movable_bytes);
+#define HB_MEMORY_BYTES_LIMIT (UINT64_C(1) << 52) /* so that sums over all tenants cannot overflow */
+
+int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t movable_bytes, uint64_t away_bytes);
 int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event);
 int hb_memory_post_moved(struct hb_core *core, struct hb_slot *slot, uint64_t moved_bytes);
 /* The tenant leaves; it is still present. */
@@ -191,6 +200,20 @@ void hb_memory_forget(struct hb_core *core, struct hb_slot *slot);
 void hb_memory_settle(struct hb_core *core);
 /* The memory timer has fired. */
 void hb_memory_expire(struct hb_core *core);
+/* Whether the LP tenant has had no work for some time. */
+bool hb_memory_is_quiet(const struct hb_core *core, const struct hb_tenant *tenant);
+
+/* --- memory_returns.c --- */
+
+int hb_returns_post_room(struct hb_core *core, uint64_t room_bytes);
+int hb_returns_post_returned(struct hb_core *core, struct hb_slot *slot, uint64_t bytes);
+/* No return is under way or due later. */
+bool hb_returns_are_over(const struct hb_core *core);
+/* Orders a return that is due. */
+void hb_returns_settle(struct hb_core *core);
+/* When the next return or the end of one is due; HB_TIME_NEVER. */
+int64_t hb_returns_next_ns(const struct hb_core *core);
+void hb_returns_expire(struct hb_core *core);
 
 /* --- guard.c --- */
 

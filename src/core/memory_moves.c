@@ -29,7 +29,6 @@
 #define SKIP_NS INT64_C(10000000000)
 #define MOVE_LIMIT_NS INT64_C(2000000000)
 #define NEED_LIMIT_NS INT64_C(2800000000)
-#define BYTES_LIMIT (UINT64_C(1) << 52) /* so that sums over all tenants cannot overflow */
 
 static struct hb_slot *next_low(const struct hb_core *core, struct hb_slot *after)
 {
@@ -46,10 +45,11 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static bool can_be_asked(const struct hb_core *core, const struct hb_slot *slot)
 {
-	return slot->memory.movable_bytes && !slot->memory.ordered_bytes && slot->memory.skip_until_ns <= core->now_ns;
+	return slot->memory.movable_bytes && !slot->memory.ordered_bytes && !slot->memory.returning_bytes &&
+	       slot->memory.skip_until_ns <= core->now_ns;
 }
 
-static bool is_quiet(const struct hb_core *core, const struct hb_tenant *tenant)
+bool hb_memory_is_quiet(const struct hb_core *core, const struct hb_tenant *tenant)
 {
 	return !tenant->busy && (tenant->idle_since_ns < 0 || core->now_ns - tenant->idle_since_ns >= IDLE_NS);
 }
@@ -57,10 +57,10 @@ static bool is_quiet(const struct hb_core *core, const struct hb_tenant *tenant)
 /* Whether `a` moves rather than `b` when `bytes` are needed. If they are equal, the one with the smaller id moves, which is `b`. */
 static bool is_better(const struct hb_core *core, const struct hb_slot *a, const struct hb_slot *b, uint64_t bytes)
 {
-	bool quiet = is_quiet(core, &a->tenant), suffices = a->memory.movable_bytes >= bytes;
+	bool quiet = hb_memory_is_quiet(core, &a->tenant), suffices = a->memory.movable_bytes >= bytes;
 	if (!b)
 		return true;
-	if (quiet != is_quiet(core, &b->tenant))
+	if (quiet != hb_memory_is_quiet(core, &b->tenant))
 		return quiet;
 	if (suffices != (b->memory.movable_bytes >= bytes))
 		return suffices;
@@ -133,6 +133,7 @@ static void start_need(struct hb_core *core)
 	core->memory.peer_bytes = need->peer_bytes;
 	core->memory.host_bytes = need->host_bytes;
 	core->memory.answer_by_ns = core->now_ns + NEED_LIMIT_NS;
+	hb_returns_post_room(core, 0); /* HP uses the room; the owner posts what is left */
 }
 
 static void answer_need(struct hb_core *core, enum hb_memory_result result)
@@ -155,6 +156,8 @@ static void serve_need(struct hb_core *core)
 		answer_need(core, HB_MEMORY_ENOUGH);
 	else if (core->now_ns >= memory->answer_by_ns)
 		answer_need(core, HB_MEMORY_NO_ANSWER);
+	else if (missing && memory->returner != HB_TENANT_NONE)
+		return;
 	else if (missing > low.movable_bytes)
 		answer_need(core, missing > low.movable_bytes + low.skipped_bytes ? HB_MEMORY_NOTHING_MOVES
 										  : HB_MEMORY_NO_ANSWER);
@@ -168,7 +171,9 @@ static void serve_need(struct hb_core *core)
 /* The timer is due when the next answer is. */
 static void set_timer(struct hb_core *core)
 {
-	int64_t at_ns = core->memory.asker == HB_TENANT_NONE ? HB_TIME_NEVER : core->memory.answer_by_ns;
+	int64_t at_ns = hb_returns_next_ns(core);
+	if (core->memory.asker != HB_TENANT_NONE && core->memory.answer_by_ns < at_ns)
+		at_ns = core->memory.answer_by_ns;
 	for (struct hb_slot *slot = next_low(core, NULL); slot; slot = next_low(core, slot))
 		if (slot->memory.ordered_bytes && slot->memory.answer_by_ns < at_ns)
 			at_ns = slot->memory.answer_by_ns;
@@ -181,7 +186,8 @@ static void set_timer(struct hb_core *core)
 void hb_memory_settle(struct hb_core *core)
 {
 	struct hb_memory_moves *memory = &core->memory;
-	if (!memory->n_needs && !memory->n_orders)
+	if (!memory->n_needs && !memory->n_orders && hb_returns_are_over(core) &&
+	    !hb_timers_pending(&core->timers, hb_core_memory_timer(core)))
 		return;
 	while (memory->n_needs) {
 		if (memory->asker == HB_TENANT_NONE)
@@ -190,16 +196,19 @@ void hb_memory_settle(struct hb_core *core)
 		if (memory->asker != HB_TENANT_NONE)
 			break;
 	}
+	hb_returns_settle(core);
 	set_timer(core);
 }
 
 /* ---- events ---- */
 
-int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t movable_bytes)
+int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t movable_bytes, uint64_t away_bytes)
 {
-	if (slot->tenant.priority != HB_PRIORITY_LOW || movable_bytes >= BYTES_LIMIT)
+	if (slot->tenant.priority != HB_PRIORITY_LOW || movable_bytes >= HB_MEMORY_BYTES_LIMIT ||
+	    away_bytes >= HB_MEMORY_BYTES_LIMIT)
 		return -EINVAL;
 	slot->memory.movable_bytes = movable_bytes;
+	slot->memory.away_bytes = away_bytes;
 	return 0;
 }
 
@@ -207,8 +216,10 @@ int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct
 {
 	struct hb_memory_slot *memory = &slot->memory;
 	if (slot->tenant.priority != HB_PRIORITY_HIGH || !event->memory_need.need_bytes ||
-	    event->memory_need.need_bytes >= BYTES_LIMIT || event->memory_need.free_bytes >= BYTES_LIMIT ||
-	    event->memory_need.peer_bytes >= BYTES_LIMIT || event->memory_need.host_bytes >= BYTES_LIMIT)
+	    event->memory_need.need_bytes >= HB_MEMORY_BYTES_LIMIT ||
+	    event->memory_need.free_bytes >= HB_MEMORY_BYTES_LIMIT ||
+	    event->memory_need.peer_bytes >= HB_MEMORY_BYTES_LIMIT ||
+	    event->memory_need.host_bytes >= HB_MEMORY_BYTES_LIMIT)
 		return -EINVAL;
 	if (memory->needs)
 		return -EEXIST;
@@ -230,6 +241,7 @@ static void end_order(struct hb_core *core, struct hb_slot *slot, uint64_t moved
 	slot->memory.ordered_bytes = 0;
 	memory->n_orders--;
 	slot->memory.movable_bytes -= least(slot->memory.movable_bytes, moved_bytes);
+	slot->memory.away_bytes += moved_bytes;
 	if (memory->asker == HB_TENANT_NONE)
 		return;
 	memory->short_bytes -= least(memory->short_bytes, moved_bytes);
@@ -239,7 +251,7 @@ static void end_order(struct hb_core *core, struct hb_slot *slot, uint64_t moved
 /* Ignored if the tenant's time to answer is over: it counts as one that did not answer. */
 int hb_memory_post_moved(struct hb_core *core, struct hb_slot *slot, uint64_t moved_bytes)
 {
-	if (moved_bytes >= BYTES_LIMIT)
+	if (moved_bytes >= HB_MEMORY_BYTES_LIMIT)
 		return -EINVAL;
 	if (slot->memory.ordered_bytes)
 		end_order(core, slot, moved_bytes);
@@ -256,13 +268,14 @@ void hb_memory_forget(struct hb_core *core, struct hb_slot *slot)
 		memory->asker = HB_TENANT_NONE;
 	if (memory->asker != HB_TENANT_NONE)
 		memory->short_bytes -= least(memory->short_bytes, slot->memory.movable_bytes);
+	if (memory->returner == slot->tenant.id)
+		memory->returner = HB_TENANT_NONE;
 	slot->memory = (struct hb_memory_slot){0};
-	if (!memory->n_needs && !memory->n_orders)
-		hb_timers_cancel(&core->timers, hb_core_memory_timer(core));
 }
 
 void hb_memory_expire(struct hb_core *core)
 {
+	hb_returns_expire(core);
 	for (struct hb_slot *slot = next_low(core, NULL); slot; slot = next_low(core, slot))
 		if (slot->memory.ordered_bytes && slot->memory.answer_by_ns <= core->now_ns)
 			end_order(core, slot, 0);

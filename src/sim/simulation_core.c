@@ -56,7 +56,8 @@ static void apply_action(struct hb_simulation *simulation, const struct hb_actio
 						   hb_core_ejection(simulation->core)->policy.text,
 						   hb_core_ejection(simulation->core)->message);
 		break;
-	case HB_ACTION_MEMORY_MOVE: /* answers to events that the simulation does not post: it has no memory */
+	case HB_ACTION_MEMORY_MOVE:
+	case HB_ACTION_MEMORY_RETURN: /* answers to events that the simulation does not post: it has no memory */
 	case HB_ACTION_MEMORY_ANSWER:
 	case HB_ACTION_KINDS:
 		break;
