@@ -21,8 +21,8 @@ const char *const hb_top_sort_words[HB_TOP_SORT_KEYS + 1] = {
 
 /* Sums over a tenant's GPUs. */
 struct use_sums {
-	int64_t requests, together, preempted, latency_ns, turn_ns, active_ns, memory;
-	bool active_known;
+	int64_t requests, preemptions, used_ns, memory;
+	bool used_known, used_estimated;
 };
 
 static struct use_sums sum_uses(const json_t *tenant)
@@ -32,14 +32,11 @@ static struct use_sums sum_uses(const json_t *tenant)
 	size_t i;
 	json_array_foreach(json_object_get(tenant, "gpus"), i, use)
 	{
-		const json_t *scheduling = json_object_get(use, "scheduling");
 		sum.requests += hb_status_number(use, "requests");
-		sum.together += hb_status_number(use, "requests") - hb_status_number(scheduling, "requests_alone");
-		sum.preempted += hb_status_number(use, "preempted");
-		sum.latency_ns += hb_status_number(json_object_get(use, "latency"), "sum_ns");
-		sum.turn_ns += hb_status_number(scheduling, "turn_time");
-		sum.active_ns += hb_status_number(use, "active_ns");
-		sum.active_known |= json_object_get(use, "active_ns") != NULL;
+		sum.preemptions += hb_status_number(use, "preemptions");
+		sum.used_ns += hb_status_number(use, "used_ns");
+		sum.used_known |= json_object_get(use, "used_ns") != NULL;
+		sum.used_estimated |= json_is_true(json_object_get(use, "used_estimated"));
 		sum.memory += hb_status_number(use, "memory_used");
 	}
 	return sum;
@@ -60,25 +57,14 @@ static double compute_rate(int64_t now, int64_t before, double seconds)
 	return seconds > 0 ? (double)change / seconds : 0;
 }
 
-static double limit_share(double share)
-{
-	return share > 1 ? 1 : share;
-}
-
-/*
- * Sets the tenant's share of time. Requests and turns give an exact share; without them, the share of time with
- * launches is an estimate.
- */
+/* The daemon says what the tenant used (daemon/usage_history.h). A new kind of number counts from 0. */
 static void fill_share(struct hb_top_tenant *to, const struct use_sums *now, const struct use_sums *before,
 		       double seconds)
 {
-	double second_ns = (double)HB_NS_PER_S;
-	bool exact = to->high ? now->latency_ns > 0 : now->turn_ns > 0;
-	int64_t here = exact ? (to->high ? now->latency_ns : now->turn_ns) : now->active_ns;
-	int64_t there = exact ? (to->high ? before->latency_ns : before->turn_ns) : before->active_ns;
-	bool known = !to->server && (exact || now->active_known);
-	to->share = known ? limit_share(compute_rate(here, there, seconds) / second_ns) : HB_TOP_UNKNOWN;
-	to->share_estimated = !exact;
+	bool same = now->used_estimated == before->used_estimated;
+	double share = compute_rate(now->used_ns, same ? before->used_ns : 0, seconds) / (double)HB_NS_PER_S;
+	to->share = !now->used_known ? HB_TOP_UNKNOWN : share < 1 ? share : 1;
+	to->share_estimated = now->used_estimated;
 }
 
 static void fill_slo(struct hb_top_tenant *to, const json_t *tenant)
@@ -119,51 +105,13 @@ static void fill_tenant(struct hb_top_tenant *to, const json_t *tenant, const js
 	fill_slo(to, tenant);
 	to->requests_s = compute_rate(now.requests, then.requests, over);
 	to->launches_s = compute_rate(count_launches(tenant), count_launches(old), over);
-	to->preemptions_s = to->high ? compute_rate(now.together, then.together, over)
-				     : compute_rate(now.preempted, then.preempted, over);
+	to->preemptions_s = compute_rate(now.preemptions, then.preemptions, over);
 	to->memory = (uint64_t)now.memory;
 	fill_share(to, &now, &then, over);
 	fill_unready(to, tenant);
 }
 
 /* --- GPUs ------------------------------------------------------------------------------------ */
-
-static bool uses_gpu(const struct hb_top_tenant *tenant, const char *uuid)
-{
-	const json_t *use;
-	size_t i;
-	json_array_foreach(json_object_get(tenant->json, "gpus"), i,
-			   use) if (strcmp(hb_status_text(use, "gpu"), uuid) == 0) return true;
-	return false;
-}
-
-/*
- * Returns the share of the time in which LP had the GPU: its turns; where the hardware switches, the time with LP
- * launches less the time of HP's requests.
- */
-static double measure_harvest(const struct hb_top_model *model, struct hb_top_gpu *gpu)
-{
-	double turns = 0, active = 0, high = 0;
-	bool any = false;
-	for (size_t i = 0; i < model->n_tenants; i++) {
-		const struct hb_top_tenant *tenant = &model->tenants[i];
-		if (tenant->server || !uses_gpu(tenant, gpu->uuid))
-			continue;
-		if (tenant->high) {
-			high += tenant->share_estimated ? 0 : tenant->share;
-			continue;
-		}
-		if (tenant->share < 0)
-			continue;
-		any = true;
-		gpu->harvest_estimated |= tenant->share_estimated;
-		turns += tenant->share;
-		active = tenant->share > active ? tenant->share : active;
-	}
-	if (!any)
-		return HB_TOP_UNKNOWN;
-	return gpu->harvest_estimated ? active * (1 - limit_share(high)) : limit_share(turns);
-}
 
 static void fill_gpu(struct hb_top_gpu *to, const json_t *gpu)
 {
@@ -179,6 +127,9 @@ static void fill_gpu(struct hb_top_gpu *to, const json_t *gpu)
 	to->not_managed = (uint32_t)json_array_size(json_object_get(gpu, "uncovered"));
 	to->memory_used = (uint64_t)hb_status_number(gpu, "memory_used");
 	to->memory_total = (uint64_t)hb_status_number(gpu, "memory_total");
+	const json_t *low = json_object_get(gpu, "low_active_ppm");
+	to->harvest = json_is_integer(low) ? (double)json_integer_value(low) / 1e6 : HB_TOP_UNKNOWN;
+	to->harvest_estimated = json_is_true(json_object_get(gpu, "low_active_estimated"));
 }
 
 /* --- the model ---------------------------------------------------------------------------------- */
@@ -202,11 +153,7 @@ int hb_top_model_make(struct hb_top_model *model, json_t *status, const json_t *
 	else
 		before = NULL;
 	json_array_foreach(tenants, i, entry) fill_tenant(&made.tenants[i], entry, before, made.seconds);
-	json_array_foreach(gpus, i, entry)
-	{
-		fill_gpu(&made.gpus[i], entry);
-		made.gpus[i].harvest = measure_harvest(&made, &made.gpus[i]);
-	}
+	json_array_foreach(gpus, i, entry) fill_gpu(&made.gpus[i], entry);
 	made.status = status;
 	*model = made;
 	return 0;

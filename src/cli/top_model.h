@@ -19,7 +19,7 @@ struct hb_top_gpu {
 	uint32_t high, low, not_managed;    /* tenants of each priority; processes that belong to no tenant */
 	uint64_t memory_used, memory_total; /* bytes; memory_total 0 = not known */
 	const json_t *json;                 /* the GPU's entry in the status */
-	double harvest;                     /* share of the time in which low priority had the GPU, or HB_TOP_UNKNOWN */
+	double harvest;         /* share of the last 5 s in which low priority had the GPU, or HB_TOP_UNKNOWN */
 	bool harvest_estimated; /* `harvest` is estimated from the times of launches, because there are no turns */
 };
 

@@ -202,7 +202,7 @@ const struct hb_column_help hb_top_columns[HB_TOP_COLUMNS] = {
 #undef X
 		{"COMMAND", "the command without the folder of its program"},
 	{"LP active",
-	 "line of a GPU: share of the time in which low priority had it; ~: estimated, because it has no turns"},
+	 "line of a GPU: share of the last 5 s in which low priority had it; ~: estimated, because it has no turns"},
 	{"not managed", "line of a GPU: processes on it that belong to no tenant"},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)

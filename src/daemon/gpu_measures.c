@@ -85,6 +85,7 @@ void hb_gpu_measure_launches(struct hb_gpu *gpu, uint32_t tenancy, uint64_t laun
 		measures->active_ns += (uint64_t)(now_ns - measures->tick_ns);
 	measures->tick_launches = measures->tick_ns && launches > measures->launches ? launches - measures->launches
 										     : 0;
+	measures->launched += measures->tick_launches;
 	measures->launches = launches;
 	measures->tick_ns = now_ns;
 }

@@ -21,6 +21,7 @@ struct hb_tenant_measures {
 	uint64_t preemptions;   /* how often the gate was closed over work in flight */
 	uint64_t launches;      /* of all processes, at the last tick */
 	uint64_t tick_launches; /* between the last two ticks; 0 when a process left in between, with its count */
+	uint64_t launched;      /* sum of tick_launches */
 	uint64_t active_ns;     /* summed time between ticks in which the tenant launched something */
 	int64_t tick_ns;        /* time of the last tick; 0 = none yet */
 	struct hb_hist *wait;   /* how long threads waited at the closed gate; NULL = never */

@@ -17,7 +17,7 @@
 #define TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 /* A page whose text is made for all who ask for it between two ticks. */
-enum made_page { MADE_METRICS, MADE_STATUS, N_MADE_PAGES };
+enum made_page { MADE_METRICS, MADE_STATUS, MADE_HISTORY, N_MADE_PAGES };
 
 struct hb_metrics {
 	struct hb_http *http; /* NULL = the server could not be started */
@@ -90,6 +90,25 @@ static void shorten_fault(json_t *fault)
 	json_array_foreach(json_object_get(fault, "harmed"), i, entry) shorten_command(entry, "command");
 }
 
+/* It changes every few seconds only, so it has a page of its own. */
+static void remove_history(json_t *root)
+{
+	json_t *entry, *use;
+	size_t i, j;
+	json_array_foreach(json_object_get(root, "gpus"), i, entry) json_object_del(entry, "history");
+	json_array_foreach(json_object_get(root, "tenants"), i, entry)
+		json_array_foreach(json_object_get(entry, "gpus"), j, use) json_object_del(use, "history");
+}
+
+/* Takes over the reference to `root`; NULL = out of memory. */
+static char *dump_json(json_t *root, size_t *length)
+{
+	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+	json_decref(root);
+	*length = text ? strlen(text) : 0;
+	return text;
+}
+
 static char *make_status(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
 {
 	json_t *root = hb_status_json(daemon, now_ns), *entry;
@@ -99,21 +118,29 @@ static char *make_status(struct hb_daemon *daemon, int64_t now_ns, size_t *lengt
 		shorten_command(entry, "command");
 		json_object_del(entry, "engine_why"); /* contains the command line of the other program */
 	}
+	remove_history(root);
 	shorten_fault(json_object_get(json_object_get(json_object_get(root, "daemon"), "mps"), "fault"));
 	json_array_foreach(json_object_get(root, "engines"), i, entry)
 	{
 		shorten_command(entry, "high");
 		shorten_command(entry, "low");
 	}
-	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-	json_decref(root);
-	*length = text ? strlen(text) : 0;
-	return text;
+	return dump_json(root, length);
 }
 
 static void serve_status(struct hb_daemon *daemon, struct hb_http_answer *answer)
 {
 	serve_made(daemon, MADE_STATUS, make_status, "application/json", answer);
+}
+
+static char *make_history(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
+{
+	return dump_json(hb_status_history(daemon, now_ns), length);
+}
+
+static void serve_history(struct hb_daemon *daemon, struct hb_http_answer *answer)
+{
+	serve_made(daemon, MADE_HISTORY, make_history, "application/json", answer);
 }
 
 static void serve_page(struct hb_daemon *daemon, struct hb_http_answer *answer)
@@ -133,6 +160,7 @@ static const struct {
 	{"/", serve_page},
 	{"/metrics", serve_metrics},
 	{"/status.json", serve_status},
+	{"/history.json", serve_history},
 	{"/healthz", serve_health},
 };
 

@@ -84,6 +84,10 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 	add_gpu_use(object, daemon, gpu->use);
 	hb_status_set(object, "health", hb_gpu_health_json(gpu, now_ns));
 	hb_status_set(object, "beacons", beacons_json(gpu));
+	bool estimated;
+	uint32_t low_ppm = hb_gpu_usage_low_active(gpu, &estimated);
+	hb_status_set(object, "low_active_ppm", low_ppm == HB_USAGE_UNKNOWN ? json_null() : json_integer(low_ppm));
+	hb_status_set(object, "low_active_estimated", json_boolean(estimated));
 	hb_status_set(object, "history", hb_gpu_usage_json(gpu, now_ns));
 	hb_status_set(object, "preemption", hb_status_hist(&gpu->measures->preemption));
 	hb_status_set(object, "turn_switch", hb_status_hist(&gpu->measures->turn));
@@ -140,6 +144,33 @@ json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 		if (daemon->tenancies[i])
 			hb_status_append(tenants, hb_status_tenant(daemon->tenancies[i], now_ns));
 	return root;
+}
+
+static json_t *tenant_history_json(const struct hb_tenancy *tenancy)
+{
+	json_t *gpus = json_array();
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
+		char uuid[HB_UUID_TEXT_SIZE];
+		hb_uuid_format(tenancy->gpus[i]->uuid, uuid);
+		hb_status_append(gpus, json_pack("{s:s, s:o}", "gpu", uuid, "history",
+						 hb_tenant_usage_json(tenancy->gpus[i], tenancy->index)));
+	}
+	return json_pack("{s:i, s:o}", "id", (int)tenancy->number, "gpus", gpus);
+}
+
+json_t *hb_status_history(const struct hb_daemon *daemon, int64_t now_ns)
+{
+	json_t *gpus = json_array(), *tenants = json_array();
+	for (uint32_t i = 0; i < daemon->n_gpus; i++) {
+		char uuid[HB_UUID_TEXT_SIZE];
+		hb_uuid_format(daemon->gpus[i]->uuid, uuid);
+		hb_status_append(gpus, json_pack("{s:s, s:o}", "uuid", uuid, "history",
+						 hb_gpu_usage_json(daemon->gpus[i], now_ns)));
+	}
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i] && !hb_tenancy_is_server(daemon->tenancies[i]))
+			hb_status_append(tenants, tenant_history_json(daemon->tenancies[i]));
+	return json_pack("{s:o, s:o}", "gpus", gpus, "tenants", tenants);
 }
 
 char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns)

@@ -3,6 +3,7 @@
 #include "daemon/status_measures.h"
 
 #include "core/tenant.h"
+#include "daemon/daemon.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -42,6 +43,15 @@ void hb_status_add_measures(json_t *object, const struct hb_gpu *gpu, uint32_t t
 {
 	const struct hb_tenant *tenant = hb_core_tenant(gpu->core, tenancy);
 	const struct hb_tenant_measures *measures = &gpu->measures->tenants[tenancy];
+	const struct hb_tenancy *owner = hb_gpu_tenancy(gpu, tenancy);
+	if (owner && !hb_tenancy_is_server(owner)) {
+		struct hb_usage_counts counts = hb_gpu_usage_counts(gpu, owner);
+		uint64_t used_ns = counts.exact_ns ? counts.exact_ns : counts.active_ns;
+		json_object_set_new(object, "used_ns", json_integer((json_int_t)used_ns));
+		json_object_set_new(object, "used_estimated", json_boolean(!counts.exact_ns));
+		json_object_set_new(object, "preemptions",
+				    json_integer((json_int_t)counts.counters[HB_USAGE_PREEMPTIONS]));
+	}
 	json_object_set_new(object, "latency", hb_status_hist(tenant ? tenant->latency : NULL));
 	json_object_set_new(object, "wait", hb_status_hist(measures->wait));
 	json_object_set_new(object, "preempted", json_integer((json_int_t)measures->preemptions));

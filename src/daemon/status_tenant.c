@@ -179,8 +179,7 @@ static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu_index, e
 	return mechanism_json(names[group_class], enforced, why);
 }
 
-/* Sums a counter over the tenant's processes, including those that have ended. */
-static uint64_t sum_counter(const struct hb_tenancy *tenancy, enum hb_page_counter counter)
+uint64_t hb_status_count(const struct hb_tenancy *tenancy, enum hb_page_counter counter)
 {
 	uint64_t sum = tenancy->past[counter];
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
@@ -193,18 +192,18 @@ static uint64_t sum_counter(const struct hb_tenancy *tenancy, enum hb_page_count
 static json_t *split_mechanism(const struct hb_tenancy *tenancy)
 {
 	char why[240];
-	unsigned long long split = sum_counter(tenancy, HB_COUNT_split);
-	if (!split && !sum_counter(tenancy, HB_COUNT_unsplit))
+	unsigned long long split = hb_status_count(tenancy, HB_COUNT_split);
+	if (!split && !hb_status_count(tenancy, HB_COUNT_unsplit))
 		return mechanism_json("kernel splitting", false,
 				      "no kernel beside high priority has been long enough so far");
 	snprintf(why, sizeof why,
 		 "%llu launches in %llu parts; not split: %llu by their code, %llu not seen or refused, "
 		 "%llu by their launch, %llu without gain",
-		 split, (unsigned long long)sum_counter(tenancy, HB_COUNT_parts),
-		 (unsigned long long)sum_counter(tenancy, HB_COUNT_unsplit_code),
-		 (unsigned long long)sum_counter(tenancy, HB_COUNT_unsplit_image),
-		 (unsigned long long)sum_counter(tenancy, HB_COUNT_unsplit_launch),
-		 (unsigned long long)sum_counter(tenancy, HB_COUNT_unsplit_gain));
+		 split, (unsigned long long)hb_status_count(tenancy, HB_COUNT_parts),
+		 (unsigned long long)hb_status_count(tenancy, HB_COUNT_unsplit_code),
+		 (unsigned long long)hb_status_count(tenancy, HB_COUNT_unsplit_image),
+		 (unsigned long long)hb_status_count(tenancy, HB_COUNT_unsplit_launch),
+		 (unsigned long long)hb_status_count(tenancy, HB_COUNT_unsplit_gain));
 	return mechanism_json("kernel splitting", split > 0, why);
 }
 
@@ -246,7 +245,7 @@ static json_t *counters_json(struct hb_tenancy *tenancy)
 	json_t *object = json_object();
 	for (size_t i = 0; object && i < HB_N_COUNTS; i++)
 		hb_status_set(object, counter_names[i],
-			      json_integer((json_int_t)sum_counter(tenancy, (enum hb_page_counter)i)));
+			      json_integer((json_int_t)hb_status_count(tenancy, (enum hb_page_counter)i)));
 	return object;
 }
 

@@ -11,6 +11,8 @@ struct json_t;
 struct json_t *hb_status_tenant(struct hb_tenancy *tenancy, int64_t now_ns);
 /* The mechanisms on one of the tenant's GPUs: [{mechanism, enforced, why}]. NULL when out of memory. */
 struct json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index);
+/* A counter of counters.def, summed over the tenant's processes, including those that have ended. */
+uint64_t hb_status_count(const struct hb_tenancy *tenancy, enum hb_page_counter counter);
 /* "high", "low" or "mps server" */
 const char *hb_status_role(const struct hb_tenancy *tenancy);
 /* "temporal" and so on. */

@@ -6,17 +6,35 @@
 #include "daemon/daemon.h"
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_processes.h"
+#include "daemon/status_tenant.h"
 #include "gpu/provider.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PPM 1000000u
 #define BOUNDS_FIRST 10 /* 2^10 ns */
 #define BOUNDS_PER_DOUBLING 16
 
+#define BYTES_MOST (UINT64_C(1) << 50) /* tenants write their sizes themselves */
+#define BYTES_UNKNOWN UINT64_MAX
+
+static const char *const counter_names[HB_USAGE_COUNTERS] = {
+	[HB_USAGE_TAKEOVERS] = "takeovers",
+	[HB_USAGE_PREEMPTIONS] = "preemptions",
+	[HB_USAGE_LAUNCHES] = "launches",
+#define HB_MISS_CAUSE(counter, text) counter,
+#include "core/miss_causes.def"
+#undef HB_MISS_CAUSE
+};
+
 struct gpu_step {
 	uint32_t high_ppm, low_ppm, not_managed_ppm;
+	bool has_low, is_estimated; /* there was an LP tenant; low_ppm is estimated */
+	uint32_t takeovers, high_preemptions, low_preemptions, low_launches;
+	uint64_t high_bytes, low_bytes, not_managed_bytes, used_bytes; /* at the end */
 };
 
 struct hb_gpu_usage {
@@ -76,6 +94,12 @@ void hb_tenant_usage_add(struct hb_tenant_usage *usage, const struct hb_usage_co
 					 : count_since(counts->active_ns, usage->active_ns);
 	step.share_ppm = used_ns < (uint64_t)step_ns ? (uint32_t)((double)used_ns * PPM / (double)step_ns) : PPM;
 	measure_latency(usage, counts->latency, &step);
+	for (int i = 0; i < HB_USAGE_COUNTERS; i++) {
+		uint64_t change = count_since(counts->counters[i], usage->counters[i]);
+		step.counters[i] = change < UINT32_MAX ? (uint32_t)change : UINT32_MAX;
+		usage->counters[i] = counts->counters[i];
+	}
+	step.memory_bytes = counts->memory_bytes;
 	usage->exact_ns = counts->exact_ns;
 	usage->active_ns = counts->active_ns;
 	usage->steps[usage->next] = step;
@@ -86,6 +110,37 @@ void hb_tenant_usage_add(struct hb_tenant_usage *usage, const struct hb_usage_co
 const struct hb_usage_step *hb_tenant_usage_step(const struct hb_tenant_usage *usage, uint32_t back)
 {
 	return back < usage->n ? &usage->steps[(usage->next + HB_USAGE_STEPS - 1 - back) % HB_USAGE_STEPS] : NULL;
+}
+
+/* --- shares of a GPU --------------------------------------------------------------------- */
+
+static uint32_t limit_ppm(uint64_t ppm)
+{
+	return ppm < PPM ? (uint32_t)ppm : PPM;
+}
+
+void hb_usage_shares_add(struct hb_usage_shares *shares, bool is_low, const struct hb_usage_step *step)
+{
+	if (!is_low) {
+		shares->high_ppm += step->is_exact ? step->share_ppm : 0;
+		return;
+	}
+	shares->has_low = true;
+	shares->is_estimated |= !step->is_exact;
+	shares->turns_ppm += step->share_ppm;
+	shares->active_ppm = step->share_ppm > shares->active_ppm ? step->share_ppm : shares->active_ppm;
+}
+
+uint32_t hb_usage_shares_high(const struct hb_usage_shares *shares)
+{
+	return limit_ppm(shares->high_ppm);
+}
+
+uint32_t hb_usage_shares_low(const struct hb_usage_shares *shares)
+{
+	if (shares->is_estimated)
+		return (uint32_t)((uint64_t)shares->active_ppm * (PPM - hb_usage_shares_high(shares)) / PPM);
+	return limit_ppm(shares->turns_ppm);
 }
 
 /* --- a GPU ------------------------------------------------------------------------------- */
@@ -108,60 +163,85 @@ void hb_gpu_usage_free(struct hb_gpu_usage *usage)
 	free(usage);
 }
 
-static struct hb_usage_counts read_counts(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
+static uint64_t read_core_counter(const struct hb_tenant *tenant, const char *name)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} known[] = {
+#define HB_COUNTER(name, unit, what) {#name, offsetof(struct hb_tenant_counters, name)},
+#include "core/tenant_counters.def"
+	};
+	uint64_t value = 0;
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		if (strcmp(known[i].name, name) == 0)
+			memcpy(&value, (const char *)&tenant->counters + known[i].offset, sizeof value);
+	return value;
+}
+
+static void read_core_counters(struct hb_usage_counts *counts, const struct hb_tenant *tenant, bool is_low)
+{
+	counts->latency = tenant->latency;
+	counts->exact_ns = tenant->latency ? tenant->latency->sum_ns : (uint64_t)tenant->counters.turn_time;
+	if (!is_low)
+		counts->counters[HB_USAGE_PREEMPTIONS] = (uint64_t)(tenant->counters.requests_ended -
+								    tenant->counters.requests_alone);
+	for (int i = HB_USAGE_MISSED; i < HB_USAGE_COUNTERS; i++)
+		counts->counters[i] = read_core_counter(tenant, counter_names[i]);
+}
+
+struct hb_usage_counts hb_gpu_usage_counts(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 {
 	const struct hb_tenant *tenant = hb_core_tenant(gpu->core, tenancy->index);
-	struct hb_usage_counts counts = {.active_ns = gpu->measures->tenants[tenancy->index].active_ns};
-	counts.latency = tenant ? tenant->latency : NULL;
-	if (counts.latency)
-		counts.exact_ns = counts.latency->sum_ns;
-	else if (tenant)
-		counts.exact_ns = (uint64_t)tenant->counters.turn_time;
+	const struct hb_tenant_measures *measures = &gpu->measures->tenants[tenancy->index];
+	struct hb_usage_counts counts = {.active_ns = measures->active_ns};
+	uint64_t bytes = tenancy->page->gpus[gpu->tenants[tenancy->index].gpu_index].used_bytes;
+	counts.memory_bytes = bytes < BYTES_MOST ? bytes : BYTES_MOST;
+	counts.counters[HB_USAGE_LAUNCHES] = measures->launched;
+	if (hb_tenancy_is_low(tenancy))
+		counts.counters[HB_USAGE_PREEMPTIONS] = measures->preemptions;
+	if (tenancy->gpus[0] == gpu)
+		counts.counters[HB_USAGE_TAKEOVERS] = hb_status_count(tenancy, HB_COUNT_takeovers);
+	if (tenant)
+		read_core_counters(&counts, tenant, hb_tenancy_is_low(tenancy));
 	return counts;
 }
 
-/* The shares of a step, as `hb top` adds them up: turns; or the time with LP launches less the time of HP's requests. */
-struct sum_of_step {
-	uint32_t high_ppm, turns_ppm, active_ppm;
-	bool is_estimated;
-};
-
-static void add_tenant(struct sum_of_step *sum, const struct hb_tenancy *tenancy, const struct hb_usage_step *step)
+static void add_tenant(struct gpu_step *sum, bool is_low, const struct hb_usage_step *step)
 {
-	if (!hb_tenancy_is_low(tenancy)) {
-		sum->high_ppm += step->is_exact ? step->share_ppm : 0;
-		return;
+	sum->takeovers += step->counters[HB_USAGE_TAKEOVERS];
+	if (is_low) {
+		sum->low_preemptions += step->counters[HB_USAGE_PREEMPTIONS];
+		sum->low_launches += step->counters[HB_USAGE_LAUNCHES];
+		sum->low_bytes += step->memory_bytes;
+	} else {
+		sum->high_preemptions += step->counters[HB_USAGE_PREEMPTIONS];
+		sum->high_bytes += step->memory_bytes;
 	}
-	sum->is_estimated |= !step->is_exact;
-	sum->turns_ppm += step->share_ppm;
-	sum->active_ppm = step->share_ppm > sum->active_ppm ? step->share_ppm : sum->active_ppm;
 }
 
-static uint32_t sum_not_managed(const struct hb_gpu *gpu)
+/* Processes on the GPU that belong to no tenant. */
+static void add_not_managed(struct gpu_step *step, const struct hb_gpu *gpu)
 {
-	uint32_t sum = 0;
+	uint64_t ppm = 0, bytes = 0;
+	bool busy_known = gpu->use && !gpu->use->why[0], bytes_known = busy_known;
 	for (uint32_t i = 0; gpu->use && i < gpu->use->n_users; i++) {
 		const struct hb_gpu_user *user = &gpu->use->users[i];
 		if (hb_gpu_process_is_covered(gpu->daemon, user->pid))
 			continue;
-		if (user->busy_ppm == HB_GPU_BUSY_UNKNOWN)
-			return HB_USAGE_UNKNOWN;
-		sum += user->busy_ppm;
+		busy_known &= user->busy_ppm != HB_GPU_BUSY_UNKNOWN;
+		bytes_known &= user->bytes != HB_GPU_BYTES_UNKNOWN;
+		ppm += user->busy_ppm;
+		bytes += user->bytes;
 	}
-	return !gpu->use || gpu->use->why[0] ? HB_USAGE_UNKNOWN : sum < PPM ? sum : PPM;
+	step->not_managed_ppm = busy_known ? limit_ppm(ppm) : HB_USAGE_UNKNOWN;
+	step->not_managed_bytes = bytes_known ? bytes : BYTES_UNKNOWN;
+	step->used_bytes = gpu->use && gpu->use->total_bytes ? gpu->use->used_bytes : BYTES_UNKNOWN;
 }
 
-static uint32_t limit_ppm(uint32_t ppm)
+static void add_step(struct hb_gpu_usage *usage, const struct gpu_step *step)
 {
-	return ppm < PPM ? ppm : PPM;
-}
-
-static void add_step(struct hb_gpu_usage *usage, const struct hb_gpu *gpu, const struct sum_of_step *sum)
-{
-	struct gpu_step step = {.high_ppm = limit_ppm(sum->high_ppm), .not_managed_ppm = sum_not_managed(gpu)};
-	step.low_ppm = sum->is_estimated ? (uint32_t)((uint64_t)sum->active_ppm * (PPM - step.high_ppm) / PPM)
-					 : limit_ppm(sum->turns_ppm);
-	usage->steps[usage->next] = step;
+	usage->steps[usage->next] = *step;
 	usage->next = (usage->next + 1) % HB_USAGE_STEPS;
 	usage->n += usage->n < HB_USAGE_STEPS;
 }
@@ -169,7 +249,8 @@ static void add_step(struct hb_gpu_usage *usage, const struct hb_gpu *gpu, const
 void hb_gpu_usage_tick(struct hb_gpu *gpu, int64_t now_ns)
 {
 	struct hb_gpu_usage *usage = gpu->measures->usage;
-	struct sum_of_step sum = {0};
+	struct hb_usage_shares shares = {0};
+	struct gpu_step step = {0};
 	int64_t step_ns = now_ns - usage->step_end_ns;
 	if (!usage->step_end_ns)
 		usage->step_end_ns = now_ns;
@@ -183,34 +264,79 @@ void hb_gpu_usage_tick(struct hb_gpu *gpu, int64_t now_ns)
 			usage->tenants[i] = calloc(1, sizeof *usage->tenants[i]);
 		if (!usage->tenants[i])
 			continue;
-		struct hb_usage_counts counts = read_counts(gpu, tenancy);
+		struct hb_usage_counts counts = hb_gpu_usage_counts(gpu, tenancy);
 		hb_tenant_usage_add(usage->tenants[i], &counts, step_ns);
-		add_tenant(&sum, tenancy, hb_tenant_usage_step(usage->tenants[i], 0));
+		const struct hb_usage_step *own = hb_tenant_usage_step(usage->tenants[i], 0);
+		hb_usage_shares_add(&shares, hb_tenancy_is_low(tenancy), own);
+		add_tenant(&step, hb_tenancy_is_low(tenancy), own);
 	}
-	add_step(usage, gpu, &sum);
+	step.high_ppm = hb_usage_shares_high(&shares);
+	step.low_ppm = hb_usage_shares_low(&shares);
+	step.has_low = shares.has_low;
+	step.is_estimated = shares.is_estimated;
+	add_not_managed(&step, gpu);
+	add_step(usage, &step);
 	usage->step_end_ns = now_ns;
+}
+
+static const struct gpu_step *find_step(const struct hb_gpu_usage *usage, uint32_t back)
+{
+	return &usage->steps[(usage->next + HB_USAGE_STEPS - 1 - back) % HB_USAGE_STEPS];
+}
+
+uint32_t hb_gpu_usage_low_active(const struct hb_gpu *gpu, bool *estimated)
+{
+	const struct hb_gpu_usage *usage = gpu->measures->usage;
+	const struct gpu_step *step = find_step(usage, 0);
+	bool is_known = usage->n && step->has_low;
+	*estimated = is_known && step->is_estimated;
+	return is_known ? step->low_ppm : HB_USAGE_UNKNOWN;
 }
 
 /* --- JSON -------------------------------------------------------------------------------- */
 
-static void append_ppm(json_t *list, uint32_t ppm)
+static json_t *share_json(uint32_t ppm)
 {
-	json_array_append_new(list, ppm == HB_USAGE_UNKNOWN ? json_null() : json_integer(ppm));
+	return ppm == HB_USAGE_UNKNOWN ? json_null() : json_integer(ppm);
+}
+
+static json_t *bytes_json(uint64_t bytes)
+{
+	return bytes == BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)bytes);
+}
+
+/* Appends `value` to the list with this name. */
+static void append_value(json_t *lists, const char *name, json_t *value)
+{
+	json_t *list = json_object_get(lists, name);
+	if (!list)
+		json_object_set_new(lists, name, list = json_array());
+	json_array_append_new(list, value);
+}
+
+static void append_gpu_step(json_t *lists, const struct gpu_step *step)
+{
+	append_value(lists, "high_ppm", share_json(step->high_ppm));
+	append_value(lists, "low_ppm", share_json(step->low_ppm));
+	append_value(lists, "not_managed_ppm", share_json(step->not_managed_ppm));
+	append_value(lists, "takeovers", json_integer(step->takeovers));
+	append_value(lists, "high_preemptions", json_integer(step->high_preemptions));
+	append_value(lists, "low_preemptions", json_integer(step->low_preemptions));
+	append_value(lists, "low_launches", json_integer(step->low_launches));
+	append_value(lists, "high_bytes", bytes_json(step->high_bytes));
+	append_value(lists, "low_bytes", bytes_json(step->low_bytes));
+	append_value(lists, "not_managed_bytes", bytes_json(step->not_managed_bytes));
+	append_value(lists, "used_bytes", bytes_json(step->used_bytes));
 }
 
 json_t *hb_gpu_usage_json(const struct hb_gpu *gpu, int64_t now_ns)
 {
 	const struct hb_gpu_usage *usage = gpu->measures->usage;
-	json_t *high = json_array(), *low = json_array(), *other = json_array();
-	for (uint32_t i = usage->n; i > 0; i--) {
-		const struct gpu_step *step = &usage->steps[(usage->next + HB_USAGE_STEPS - i) % HB_USAGE_STEPS];
-		append_ppm(high, step->high_ppm);
-		append_ppm(low, step->low_ppm);
-		append_ppm(other, step->not_managed_ppm);
-	}
-	return json_pack("{s:I, s:I, s:o, s:o, s:o}", "step_ns", (json_int_t)HB_USAGE_STEP_NS, "age_ns",
-			 (json_int_t)(usage->step_end_ns ? now_ns - usage->step_end_ns : 0), "high_ppm", high,
-			 "low_ppm", low, "not_managed_ppm", other);
+	int64_t age_ns = usage->step_end_ns ? now_ns - usage->step_end_ns : 0;
+	json_t *lists = json_pack("{s:I, s:I}", "step_ns", (json_int_t)HB_USAGE_STEP_NS, "age_ns", (json_int_t)age_ns);
+	for (uint32_t i = usage->n; lists && i > 0; i--)
+		append_gpu_step(lists, find_step(usage, i - 1));
+	return lists;
 }
 
 static json_t *latency_json(int64_t ns)
@@ -218,19 +344,47 @@ static json_t *latency_json(int64_t ns)
 	return ns ? json_integer(ns) : json_null();
 }
 
+/* Lists that would have nothing but zeros are left out, because most tenants have several of them. */
+struct lists_needed {
+	bool latency, counters[HB_USAGE_COUNTERS];
+};
+
+static struct lists_needed find_lists(const struct hb_tenant_usage *usage)
+{
+	struct lists_needed needed = {0};
+	for (uint32_t step = 0; step < usage->n; step++) {
+		needed.latency |= usage->steps[step].requests > 0;
+		for (int i = 0; i < HB_USAGE_COUNTERS; i++)
+			needed.counters[i] |= usage->steps[step].counters[i] > 0;
+	}
+	return needed;
+}
+
+static void append_tenant_step(json_t *lists, const struct hb_usage_step *step, const struct lists_needed *needed)
+{
+	append_value(lists, "share_ppm", share_json(step->share_ppm));
+	append_value(lists, "memory_bytes", bytes_json(step->memory_bytes));
+	if (needed->latency) {
+		append_value(lists, "requests", json_integer((json_int_t)step->requests));
+		append_value(lists, "p50_ns", latency_json(step->p50_ns));
+		append_value(lists, "p99_ns", latency_json(step->p99_ns));
+	}
+	for (int i = 0; i < HB_USAGE_COUNTERS; i++)
+		if (needed->counters[i])
+			append_value(lists, counter_names[i], json_integer(step->counters[i]));
+}
+
 json_t *hb_tenant_usage_json(const struct hb_gpu *gpu, uint32_t tenancy)
 {
+	static const struct hb_tenant_usage none;
 	const struct hb_tenant_usage *usage = gpu->measures->usage->tenants[tenancy];
-	json_t *shares = json_array(), *requests = json_array(), *p50 = json_array(), *p99 = json_array();
-	bool estimated = false;
-	for (uint32_t i = usage ? usage->n : 0; i > 0; i--) {
-		const struct hb_usage_step *step = hb_tenant_usage_step(usage, i - 1);
-		append_ppm(shares, step->share_ppm);
-		json_array_append_new(requests, json_integer((json_int_t)step->requests));
-		json_array_append_new(p50, latency_json(step->p50_ns));
-		json_array_append_new(p99, latency_json(step->p99_ns));
-		estimated = !step->is_exact;
-	}
-	return json_pack("{s:b, s:o, s:o, s:o, s:o}", "estimated", (int)estimated, "share_ppm", shares, "requests",
-			 requests, "p50_ns", p50, "p99_ns", p99);
+	if (!usage)
+		usage = &none;
+	struct lists_needed needed = find_lists(usage);
+	json_t *lists = json_object();
+	bool estimated = usage->n && !hb_tenant_usage_step(usage, 0)->is_exact;
+	json_object_set_new(lists, "estimated", json_boolean(estimated));
+	for (uint32_t i = usage->n; i > 0; i--)
+		append_tenant_step(lists, hb_tenant_usage_step(usage, i - 1), &needed);
+	return lists;
 }

@@ -211,13 +211,13 @@ class Metrics(unittest.TestCase):
             low.expect("running")
 
             def uses():
-                status = json.loads(get(stack, "/status.json")[1])
-                return status["gpus"][0]["history"], {t["priority"]: t["gpus"][0]["history"] for t in status["tenants"]
-                                                      if t["gpus"] and t["priority"] in ("high", "low")}
+                history, roles = json.loads(get(stack, "/history.json")[1]), {t["id"]: t["priority"] for t in stack.tenants()}
+                return history["gpus"][0]["history"], {roles[t["id"]]: t["gpus"][0]["history"] for t in history["tenants"]
+                                                       if t["gpus"] and t["id"] in roles}
 
             def is_filled():
                 tenants = uses()[1]
-                return len(tenants) == 2 and any(tenants["high"]["requests"]) and len(tenants["low"]["share_ppm"]) > 0
+                return len(tenants) == 2 and any(tenants["high"].get("requests", [])) and "launches" in tenants["low"]
             wait_until("a step has requests", is_filled)
             gpu, tenants = uses()
             self.assertEqual({len(gpu[key]) for key in ("high_ppm", "low_ppm", "not_managed_ppm")}, {len(gpu["high_ppm"])})
@@ -227,7 +227,15 @@ class Metrics(unittest.TestCase):
             self.assertEqual(gpu["high_ppm"][-1], tenants["high"]["share_ppm"][-1])
             self.assertTrue(0 < tenants["high"]["p50_ns"][-1] <= tenants["high"]["p99_ns"][-1])
             self.assertFalse(tenants["high"]["estimated"])
-            self.assertEqual(set(tenants["low"]["p99_ns"]), {None})
+            self.assertNotIn("p99_ns", tenants["low"])
+            self.assertNotIn("missed_low", tenants["high"])  # a request has a second
+            self.assertGreater(gpu["low_launches"][-1], 0)
+            self.assertGreaterEqual(gpu["low_launches"][-1], tenants["low"]["launches"][-1])
+            self.assertEqual(gpu["high_bytes"][-1], tenants["high"]["memory_bytes"][-1])
+            self.assertGreater(gpu["used_bytes"][-1], 0)
+            status = json.loads(get(stack, "/status.json")[1])["gpus"][0]
+            self.assertGreater(status["low_active_ppm"], 0)
+            self.assertNotIn("history", status)
             self.assertTrue(all(0 <= share <= 1e6 for key in ("high_ppm", "low_ppm") for share in gpu[key]))
             for program in high, low:
                 program.signal(signal.SIGTERM)

@@ -23,7 +23,7 @@ static int empty_all(void **state)
 
 static void add_step(uint64_t exact_ns, uint64_t active_ns, const struct hb_hist *hist)
 {
-	struct hb_usage_counts counts = {exact_ns, active_ns, hist};
+	struct hb_usage_counts counts = {.exact_ns = exact_ns, .active_ns = active_ns, .latency = hist};
 	hb_tenant_usage_add(&usage, &counts, 1000 * MS);
 }
 
@@ -84,6 +84,54 @@ static void test_latency_outside_the_bounds(void **state)
 	assert_true(last_step()->p99_ns >= (int64_t)1 << 40);
 }
 
+static void add_share(struct hb_usage_shares *shares, bool is_low, uint32_t share_ppm, bool is_exact)
+{
+	struct hb_usage_step step = {.share_ppm = share_ppm, .is_exact = is_exact};
+	hb_usage_shares_add(shares, is_low, &step);
+}
+
+/* Turns add up. Where there are none, LP had the GPU while one launched, less the time of HP's requests. */
+static void test_shares_of_a_gpu(void **state)
+{
+	struct hb_usage_shares turns = {0}, estimated = {0}, crowded = {0};
+	add_share(&turns, true, 300000, true);
+	add_share(&turns, true, 200000, true);
+	assert_int_equal(hb_usage_shares_low(&turns), 500000);
+	assert_false(turns.is_estimated);
+	add_share(&estimated, false, 250000, true);
+	add_share(&estimated, false, 900000, false); /* HP without requests */
+	assert_false(estimated.has_low);
+	add_share(&estimated, true, 800000, false);
+	add_share(&estimated, true, 400000, false);
+	assert_true(estimated.has_low && estimated.is_estimated);
+	assert_int_equal(hb_usage_shares_high(&estimated), 250000);
+	assert_int_equal(hb_usage_shares_low(&estimated), 600000);
+	add_share(&crowded, false, 700000, true);
+	add_share(&crowded, false, 700000, true);
+	add_share(&crowded, true, 1000000, false);
+	assert_int_equal(hb_usage_shares_high(&crowded), 1000000);
+	assert_int_equal(hb_usage_shares_low(&crowded), 0);
+}
+
+/* Counters are shown as what happened during the step, memory as it is at its end. */
+static void test_counters(void **state)
+{
+	struct hb_usage_counts counts = {.counters = {[HB_USAGE_TAKEOVERS] = 3, [HB_USAGE_MISSED] = 7},
+					 .memory_bytes = 9};
+	hb_tenant_usage_add(&usage, &counts, 1000 * MS);
+	counts.counters[HB_USAGE_TAKEOVERS] = 5;
+	counts.memory_bytes = 4;
+	hb_tenant_usage_add(&usage, &counts, 1000 * MS);
+	assert_int_equal(last_step()->counters[HB_USAGE_TAKEOVERS], 2);
+	assert_int_equal(last_step()->counters[HB_USAGE_MISSED], 0);
+	assert_int_equal(last_step()->memory_bytes, 4);
+	counts.counters[HB_USAGE_MISSED] = 2; /* a new core */
+	counts.counters[HB_USAGE_TAKEOVERS] = UINT64_MAX;
+	hb_tenant_usage_add(&usage, &counts, 1000 * MS);
+	assert_int_equal(last_step()->counters[HB_USAGE_MISSED], 2);
+	assert_int_equal(last_step()->counters[HB_USAGE_TAKEOVERS], UINT32_MAX);
+}
+
 /* The newest steps replace the oldest. */
 static void test_bounded(void **state)
 {
@@ -107,6 +155,8 @@ int main(void)
 		cmocka_unit_test_setup(test_shares, empty_all),
 		cmocka_unit_test_setup(test_latency, empty_all),
 		cmocka_unit_test_setup(test_latency_outside_the_bounds, empty_all),
+		cmocka_unit_test(test_shares_of_a_gpu),
+		cmocka_unit_test_setup(test_counters, empty_all),
 		cmocka_unit_test_setup(test_bounded, empty_all),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
