@@ -212,7 +212,8 @@ static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], 
 		result = register_once(request, until_ns, path, &member, environment, size, error);
 	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES && left_ms(until_ns) > 0);
 	if (result == 0 && member.page->priority != request->options.priority)
-		fprintf(stderr, "hb run: priority high was not granted; `hb status` says why\n");
+		fprintf(stderr,
+			"hb run: priority high was not granted, so the command has priority low; `hb status` names the rule\n");
 	if (result == 0 && member.page->priority == HB_PAGE_HIGH && member.page->low_minimum_ppm)
 		fprintf(stderr,
 			"hb run: low priority has a guaranteed minimum of %u %% of the GPU; while requests leave it less, "
@@ -226,6 +227,14 @@ static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], 
 	return result;
 }
 
+static void print_gpu_missing(void)
+{
+	if (access("/dev/nvidiactl", F_OK) < 0 && access("/dev/dxg", F_OK) < 0)
+		fprintf(stderr,
+			"hb run: there is no NVIDIA GPU here (no /dev/nvidiactl); `hb doctor` says what to do, --gpu sim "
+			"simulates a GPU\n");
+}
+
 /* Warns when the command runs in a place that the user may not expect. */
 static void print_warnings(bool simulated)
 {
@@ -234,9 +243,7 @@ static void print_warnings(bool simulated)
 		fprintf(stderr, "hb run: the GPU is simulated, times come from a model\n");
 		return;
 	}
-	if (isatty(STDERR_FILENO) && access("/dev/nvidiactl", F_OK) < 0 && access("/dev/dxg", F_OK) < 0)
-		fprintf(stderr,
-			"hb run: this machine has no NVIDIA GPU; `hb doctor` says more, --gpu sim simulates one\n");
+	print_gpu_missing();
 	if (access(system_socket, F_OK) == 0 && access(system_socket, W_OK) < 0)
 		fprintf(stderr,
 			"hb run: only group hummingbird may use this machine's daemon (adduser NAME hummingbird); "
@@ -285,11 +292,15 @@ static int prepare_command(struct run_request *request, struct hb_error *error)
 			error->text);
 		return hb_run_set_environment_alone(simulated, error);
 	}
+	if (result == -EOPNOTSUPP && !simulated)
+		print_gpu_missing(); /* which may be why MPS is missing */
 	if (result < 0)
 		return result;
-	print_warnings(simulated);
 	bool signs = request->options.priority == HB_PAGE_HIGH && !request->no_signs;
-	return hb_run_set_environment(&request->options, path, environment, signs, error);
+	result = hb_run_set_environment(&request->options, path, environment, signs, error);
+	if (result == 0)
+		print_warnings(simulated);
+	return result;
 }
 
 int hb_cmd_run(int argc, char **argv)

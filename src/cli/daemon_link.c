@@ -141,13 +141,39 @@ static bool has_simulated_daemon(const char *path)
 	return hb_socket_path(true, other) == 0 && strcmp(other, path) != 0 && access(other, F_OK) == 0;
 }
 
+/* Returns whether the user has named the socket. */
+static bool is_given(void)
+{
+	const char *given = getenv("HB_SOCKET");
+	return given && *given;
+}
+
+/* A daemon can make its socket only in a folder that exists and that its user may write to. */
+static int check_given_folder(const char *path, struct hb_error *error)
+{
+	char folder[HB_PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+	if (access(folder, W_OK | X_OK) == 0)
+		return 0;
+	int failed = -errno;
+	return hb_error_set(
+		error, failed,
+		"HB_SOCKET=%s: a daemon cannot make a socket there: %s; unset HB_SOCKET, or name a folder of "
+		"your own",
+		path, strerror(-failed));
+}
+
 /* Adds to the error what the user can do next. */
 static void add_advice(bool simulated, bool start, const char *path, int result, struct hb_error *error)
 {
 	size_t used = strlen(error->text);
 	const char *advice = "";
-	if (result == -EACCES)
+	if (result == -EACCES && is_system_socket(path))
 		advice = "; only root and group hummingbird may use it: adduser NAME hummingbird";
+	else if (result == -EACCES)
+		advice = is_given() ? "; it belongs to another user: without HB_SOCKET you get a daemon of your own"
+				    : "; it belongs to another user: set XDG_RUNTIME_DIR to a folder of your own";
 	else if (!hb_daemon_gone(result))
 		return;
 	else if (is_system_socket(path))
@@ -188,12 +214,12 @@ static int link_until(int64_t until_ns, bool simulated, bool start, char path[HB
 	if (result < 0)
 		return hb_error_set(error, result, "HB_SOCKET or XDG_RUNTIME_DIR is too long for a socket");
 	int socket = hb_client_open(path, answer_limit_ms(until_ns), error);
-	if (socket < 0 && !(start && may_start_daemon(path)))
+	bool may_start = start && hb_daemon_gone(socket) && may_start_daemon(path);
+	if (socket < 0 && !may_start)
 		add_advice(simulated, start, path, socket, error);
-	if (socket >= 0 || !start || !hb_daemon_gone(socket) || !may_start_daemon(path))
+	if (socket >= 0 || !may_start)
 		return socket;
-	const char *given = getenv("HB_SOCKET");
-	result = given && *given ? 0 : hb_runtime_dir(dir, error);
+	result = is_given() ? check_given_folder(path, error) : hb_runtime_dir(dir, error);
 	return result < 0 ? result : connect_to_new(socket, until_ns, simulated, path, error);
 }
 

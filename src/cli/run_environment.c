@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NO_SIMULATED_DRIVER \
 	"the simulated driver (libcuda.so.1) is not found beside hb; set HB_SIMCUDA_DIR to its folder"
@@ -60,10 +61,14 @@ static int set_first_in_list(const char *name, const char *first, struct hb_erro
 
 static int set_library_path(struct hb_error *error)
 {
-	char shim[PATH_MAX];
+	char shim[PATH_MAX], library[PATH_MAX + sizeof "/libcuda.so.1"];
 	if (hb_install_shim_dir(shim, sizeof shim) < 0)
 		return hb_error_set(error, -ENOENT,
 				    "the shim (libcuda.so.1) is not found beside hb; set HB_SHIM_DIR to its folder");
+	snprintf(library, sizeof library, "%s/libcuda.so.1", shim);
+	if (access(library, R_OK) < 0)
+		return hb_error_set(error, -errno, "the shim %s: %s; HB_SHIM_DIR has to name its folder, or unset it",
+				    library, strerror(errno));
 	return set_first_in_list("LD_LIBRARY_PATH", shim, error);
 }
 

@@ -126,8 +126,10 @@ int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct
 	tenancy->engine = choose_engine(daemon, tenancy);
 	if (requires_spatial(tenancy)) {
 		if (hb_mps_state(daemon->mps) == HB_MPS_OFF)
-			return hb_error_set(error, -EOPNOTSUPP, "the spatial engine needs MPS, which is off: %s",
-					    hb_mps_why(daemon->mps));
+			return hb_error_set(
+				error, -EOPNOTSUPP,
+				"the spatial engine needs MPS, which is off: %s; correct that, or use another --engine",
+				hb_mps_why(daemon->mps));
 		if (!find_other(daemon, tenancy, is_spatial_high) && hb_mask_guard_check(daemon, error) < 0)
 			return -EOPNOTSUPP;
 		if ((other = find_other(daemon, tenancy, is_temporal_high)))

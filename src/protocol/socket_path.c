@@ -37,7 +37,9 @@ int hb_runtime_dir(char path[HB_PATH_MAX], struct hb_error *error)
 		return hb_error_set(error, result,
 				    "$XDG_RUNTIME_DIR is too long for a socket in it; set a shorter one");
 	if (mkdir(wanted, 0700) < 0 && errno != EEXIST)
-		return hb_error_set(error, -errno, "%s: cannot make this folder: %s", wanted, strerror(errno));
+		return hb_error_set(error, -errno,
+				    "%s: cannot make this folder: %s; set XDG_RUNTIME_DIR to a folder of your own",
+				    wanted, strerror(errno));
 	/* lstat(): another user may have put a link into /tmp, which must not be followed. */
 	if (lstat(wanted, &found) < 0)
 		return hb_error_set(error, -errno, "%s: %s", wanted, strerror(errno));
