@@ -49,6 +49,8 @@ struct drain_row {
 	CUdevice device;
 	CUevent mark; /* context rows: recorded in the legacy stream while `marked` */
 	bool marked;
+	CUevent end; /* context rows: for hb_drain_query_all(); recorded while `ending` */
+	bool ending;
 	bool leaves;        /* the context may be destroyed at any moment and must not be queried */
 	uint64_t marked_at; /* launches when the mark was recorded: it does not cover later ones */
 };
@@ -192,6 +194,71 @@ static bool is_gpu_busy(const struct hb_place *place, const struct drain_poll *p
 	HB_REAL(cuCtxSetCurrent)(NULL); /* a context that is current here could not be destroyed */
 	pthread_mutex_unlock(&lock);
 	return busy;
+}
+
+/* ---- for moves of memory ---- */
+
+static atomic_bool has_unknown;
+
+void hb_drain_note_unknown_context(void)
+{
+	atomic_store(&has_unknown, true);
+}
+
+bool hb_drain_knows_context(CUcontext context)
+{
+	bool known = false;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_rows && !known; i++)
+		known = context && rows[i].context == context && !rows[i].stream && !rows[i].leaves;
+	pthread_mutex_unlock(&lock);
+	return known;
+}
+
+CUcontext hb_drain_context_on(CUdevice device)
+{
+	CUcontext context = NULL;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_rows && !context; i++)
+		if (rows[i].device == device && !rows[i].stream && !rows[i].leaves)
+			context = rows[i].context;
+	pthread_mutex_unlock(&lock);
+	return context;
+}
+
+/* As with a closed gate, one event in the legacy stream covers all blocking streams of the context. */
+static CUresult query_row(struct drain_row *row, bool first)
+{
+	if (row->leaves)
+		return CUDA_ERROR_NOT_READY;
+	CUresult result = HB_REAL(cuCtxSetCurrent)(row->context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (row->stream)
+		return HB_REAL(cuStreamQuery)(row->stream);
+	if (!row->end)
+		result = HB_REAL(cuEventCreate)(&row->end, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS && (first || !row->ending))
+		result = HB_REAL(cuEventRecord)(row->end, CU_STREAM_LEGACY);
+	row->ending = result == CUDA_SUCCESS;
+	return row->ending ? HB_REAL(cuEventQuery)(row->end) : result;
+}
+
+CUresult hb_drain_query_all(bool first)
+{
+	pthread_mutex_lock(&lock);
+	CUresult result = stopped ? CUDA_ERROR_DEINITIALIZED : CUDA_SUCCESS;
+	if (atomic_load(&has_unknown))
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	for (size_t i = 0; i < n_rows && !stopped && (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY); i++) {
+		CUresult answer = query_row(&rows[i], first);
+		if (answer != CUDA_SUCCESS)
+			result = answer;
+	}
+	if (!stopped)
+		HB_REAL(cuCtxSetCurrent)(NULL);
+	pthread_mutex_unlock(&lock);
+	return result;
 }
 
 /* ---- the thread ---- */
@@ -412,5 +479,6 @@ void hb_drain_leave_in_child(void)
 	pthread_mutex_init(&lock, NULL);
 	rows = NULL; /* not freed: another thread may have held the allocator's lock at the fork */
 	n_rows = room = 0;
+	atomic_store(&has_unknown, false);
 	atomic_store(&started, false);
 }

@@ -34,6 +34,20 @@ void hb_drain_forget_stream(CUstream stream);
 /* Before a capture begins: waits some microseconds until no poll is in progress. */
 void hb_drain_yield_to_capture(void);
 
+/* A context is created that is never polled: green contexts, and those of OpenGL and VDPAU. No memory moves from now on. */
+void hb_drain_note_unknown_context(void);
+/* Whether this context is polled. */
+bool hb_drain_knows_context(CUcontext context);
+
+/*
+ * For the thread that moves memory, while calls are held back (hold.h) and no stream captures: CUDA_SUCCESS if all work that
+ * this process has given to its GPUs is done, CUDA_ERROR_NOT_READY, or another error. `first`: the first query since the calls
+ * are held. Leaves no context current.
+ */
+CUresult hb_drain_query_all(bool first);
+/* Returns a context on this device; NULL: there is none. */
+CUcontext hb_drain_context_on(CUdevice device);
+
 void hb_drain_leave_in_child(void);
 
 #endif

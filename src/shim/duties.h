@@ -33,6 +33,8 @@
  * | SPATIAL | shim_spatial_rows.c: spatial engine     | HP: shim_spatial_high.c counts the launch.    |
  * |         |                                         | LP: shim_spatial_low.c waits, masks or splits |
  * | SPLIT   | an extension (extension.h)              | split_launch.c: every launch may be split     |
+ * | ELASTIC | hold.c: the process has elastic memory   | hold.c: waits while memory moves; so do       |
+ * |         |                                         | copies, memsets, host functions               |
  * | TRACE   | launch_trace.c: the daemon records      | launch_trace.c: records the launch            |
  */
 #ifndef HB_SHIM_DUTIES_H
@@ -61,6 +63,7 @@ enum hb_alert {
 	HB_ALERT_TAKEN = (1 << HB_TAKEOVER_CONTEXTS) - 1,
 	HB_ALERT_KEPT = HB_ALERT_TAKEN << HB_TAKEOVER_CONTEXTS,
 	HB_ALERT_TAKEOVER = HB_ALERT_TAKEN | HB_ALERT_KEPT,
+	HB_ALERT_ELASTIC = 1 << 26,
 	HB_ALERT_TRACE = 1 << 27,
 	HB_ALERT_SPLIT = 1 << 28,
 	HB_ALERT_SPATIAL = 1 << 29,

@@ -10,6 +10,8 @@
  * out of line.
  */
 #include "base/clock.h"
+#include "shim/drain.h"
+#include "shim/hold.h"
 #include "shim/launch_trace.h"
 #include "shim/priority.h"
 #include "shim/shim.h"
@@ -127,6 +129,8 @@ OUT_OF_LINE static void (*begin_slow_call(unsigned fn, const struct hb_hook *hoo
 		hb_tenant_refresh();
 	if (hook->duty & HB_DUTY_CONTEXT)
 		hb_tenant_gpu_forget();
+	if (hook->counter == HB_COUNT_contexts)
+		hb_drain_note_unknown_context();
 	if (hook->duty & HB_DUTY_GRAPH)
 		return hb_alert_read() & HB_ALERT_SPATIAL ? hb_shim_spatial_low_graph() : NULL;
 	if ((hook->duty & (HB_DUTY_READ | HB_DUTY_IDLE)) && (hb_alert_read() & HB_ALERT_SPATIAL) && hb_tenant_is_high())
@@ -226,6 +230,42 @@ OUT_OF_LINE static void *find_detour(unsigned fn, const uint64_t *args, uint32_t
 	return hb_priority_way(fn, args, target);
 }
 
+/* Counters of the calls that are held back while memory moves: they give work to a GPU. */
+#define HELD(counter) (UINT64_C(1) << HB_COUNT_##counter)
+static const uint64_t held_counters = HELD(kernels) | HELD(graphs) | HELD(copies_to_device) | HELD(copies_to_host) |
+				      HELD(copies_on_device) | HELD(copies_other) | HELD(memsets) |
+				      HELD(stream_values) | HELD(host_functions);
+
+/* What end_held_call() calls on this thread. */
+static __thread void (*held_after)(CUresult) __attribute__((tls_model("initial-exec")));
+
+static void end_held_call(CUresult result)
+{
+	hb_hold_exit();
+	if (held_after)
+		held_after(result);
+}
+
+static CUresult return_illegal_state(void)
+{
+	return CUDA_ERROR_ILLEGAL_STATE;
+}
+
+/* With HB_ALERT_ELASTIC, as the last step: waits while memory moves, and marks this thread as inside the call. */
+OUT_OF_LINE static struct hb_way hold_call(const struct hb_hook *hook, struct hb_way way)
+{
+	if (hook->counter == HB_COUNT_none || !(held_counters >> hook->counter & 1))
+		return way;
+	enum hb_hold_entry entry = hb_hold_enter();
+	if (entry == HB_HOLD_BROKEN)
+		way.target = (void *)return_illegal_state;
+	if (entry != HB_HOLD_INSIDE)
+		return way;
+	held_after = way.after;
+	way.after = end_held_call;
+	return way;
+}
+
 struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 {
 	const struct hb_hook *hook = &hb_hooks[fn];
@@ -250,20 +290,21 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 	if (hook->duty & HB_DUTY_GATE) {
 		wait_at_gate(place);
 		uint32_t alert = hb_alert_read();
-		if (__builtin_expect((alert & ~(uint32_t)HB_ALERT_TRACE) != 0, 0))
+		if (__builtin_expect((alert & ~(uint32_t)(HB_ALERT_TRACE | HB_ALERT_ELASTIC)) != 0, 0))
 			way.after = handle_alert(fn, hook, args, alert);
 		if (__builtin_expect(alert & HB_ALERT_TRACE, 0))
 			hb_launch_trace_note(
 				fn, args); /* after all waits, so that it records when the launch really goes */
 		if (__builtin_expect(alert & (HB_ALERT_SPLIT | HB_ALERT_SPATIAL), 0))
 			way.target = find_detour(fn, args, alert, way.target);
-		return way;
+		return __builtin_expect(alert & HB_ALERT_ELASTIC, 0) ? hold_call(hook, way) : way;
 	}
-	if (__builtin_expect(hb_alert_read() & HB_ALERT_TAKEOVER, 0))
+	uint32_t alert = hb_alert_read();
+	if (__builtin_expect(alert & HB_ALERT_TAKEOVER, 0))
 		meet_takeover(fn, hook, args);
 	if (hook->duty == HB_DUTY_SIGN)
 		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);
 	else if (hook->duty)
 		way.after = begin_slow_call(fn, hook, args, place);
-	return way;
+	return __builtin_expect(alert & HB_ALERT_ELASTIC, 0) ? hold_call(hook, way) : way;
 }

@@ -13,6 +13,7 @@
 #include "base/fault_point.h"
 #include "shim/drain.h"
 #include "shim/extension.h"
+#include "shim/hold.h"
 #include "shim/shim.h"
 #include "shim/takeover.h"
 
@@ -226,27 +227,30 @@ static CUresult end_capture(CUstream stream, CUresult result)
 	return result;
 }
 
+/* No capture begins while memory moves. */
+#define BEGIN_ON(asked, call) \
+	HB_HELD(({ \
+		CUcontext context = begin_capture(asked); \
+		end_begin(asked, context, call); \
+	}))
 #define BEGIN_V1(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream) \
 	{ \
 		CUstream asked = stream ? stream : (own_stream); \
-		CUcontext context = begin_capture(asked); \
-		return end_begin(asked, context, HB_REAL(name)(stream)); \
+		return BEGIN_ON(asked, HB_REAL(name)(stream)); \
 	}
 #define BEGIN_V2(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUstreamCaptureMode mode) \
 	{ \
 		CUstream asked = stream ? stream : (own_stream); \
-		CUcontext context = begin_capture(asked); \
-		return end_begin(asked, context, HB_REAL(name)(stream, mode)); \
+		return BEGIN_ON(asked, HB_REAL(name)(stream, mode)); \
 	}
 #define BEGIN_TO_GRAPH(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUgraph graph, const CUgraphNode *nodes, \
 				const CUgraphEdgeData *edges, size_t n_nodes, CUstreamCaptureMode mode) \
 	{ \
 		CUstream asked = stream ? stream : (own_stream); \
-		CUcontext context = begin_capture(asked); \
-		return end_begin(asked, context, HB_REAL(name)(stream, graph, nodes, edges, n_nodes, mode)); \
+		return BEGIN_ON(asked, HB_REAL(name)(stream, graph, nodes, edges, n_nodes, mode)); \
 	}
 #define END(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUgraph *graph) \

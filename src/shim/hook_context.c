@@ -7,6 +7,7 @@
  */
 #include "base/fault_point.h"
 #include "shim/drain.h"
+#include "shim/hold.h"
 #include "shim/kernel_marks.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
@@ -103,11 +104,14 @@ static CUresult end_destroy(CUcontext context, CUresult result)
 	return result;
 }
 
+/* No context is destroyed while memory moves. */
 #define DESTROY(name) \
 	CUresult hb_hook_##name(CUcontext context) \
 	{ \
-		note_leaves(context); \
-		return end_destroy(context, HB_WIDE(HB_REAL(name)(context))); \
+		return HB_HELD(({ \
+			note_leaves(context); \
+			end_destroy(context, HB_WIDE(HB_REAL(name)(context))); \
+		})); \
 	}
 
 /* Programs that look up names without a header (Python's ctypes) call the old forms. A context attached twice is not recognised. */
@@ -154,8 +158,10 @@ static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
 #define END_OF_PRIMARY(name) \
 	CUresult hb_hook_##name(CUdevice device) \
 	{ \
-		CUcontext context = begin_release(device); \
-		return end_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
+		return HB_HELD(({ \
+			CUcontext context = begin_release(device); \
+			end_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
+		})); \
 	}
 
 END_OF_PRIMARY(cuDevicePrimaryCtxRelease)
