@@ -17,6 +17,8 @@ typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUlinkState_st *CUlinkState;
 typedef enum CUjitInputType_enum { CU_JIT_INPUT_CUBIN = 0, CU_JIT_INPUT_PTX = 1 } CUjitInputType;
 
+typedef enum CUmemRangeHandleType_enum { CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1 } CUmemRangeHandleType;
+
 /* Before CUDA 3.2 pointers and sizes had 32 bits. */
 typedef unsigned int CUdeviceptr_v1;
 typedef struct CUDA_ARRAY_DESCRIPTOR_v1_st {
@@ -62,6 +64,8 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 			CUgraphNodeParams *params);
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
 			   const CUgraphEdgeData *edges, size_t n_dependencies, CUgraphNodeParams *params);
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,
+				       unsigned long long flags);
 CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes);
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width_bytes, unsigned int height,
 			 unsigned int element_bytes);

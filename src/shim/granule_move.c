@@ -352,11 +352,17 @@ void hb_granule_moves_forget(struct hb_granules *granules)
 	}
 }
 
+void hb_granule_move_wait(struct hb_granule_move *move)
+{
+	if (move->copying)
+		(void)driver_of(move)->synchronize(move->stream);
+	move->copying = false;
+}
+
 void hb_granule_move_end(struct hb_granule_move *move)
 {
 	struct hb_granules *granules = move->granules;
-	if (move->copying)
-		(void)driver_of(move)->synchronize(move->stream);
+	hb_granule_move_wait(move);
 	pthread_mutex_lock(&granules->lock);
 	move->next = granules->unfinished;
 	granules->unfinished = move;

@@ -336,6 +336,36 @@ bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_
 	return range != NULL;
 }
 
+/* Lists where allocations begin, in memory to be freed; NULL: out of memory. */
+static CUdeviceptr *list_bases(struct hb_granules *granules, size_t *n)
+{
+	pthread_mutex_lock(&granules->lock);
+	CUdeviceptr *bases = malloc((granules->n_ranges + 1) * sizeof(*bases));
+	*n = bases ? granules->n_ranges : 0;
+	for (size_t i = 0; i < *n; i++)
+		bases[i] = granules->ranges[i]->base;
+	pthread_mutex_unlock(&granules->lock);
+	return bases;
+}
+
+CUresult hb_granules_share_with_peer(struct hb_granules *granules, int peer)
+{
+	const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, peer}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUresult result = CUDA_SUCCESS;
+	size_t n;
+	CUdeviceptr *bases = list_bases(granules, &n);
+	for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
+		struct hb_granules_range range;
+		/* Another thread may free it meanwhile, which is then no failure. */
+		if (hb_granules_pin(granules, bases[i], HB_STAY_PEERS) && hb_granules_find(granules, bases[i], &range))
+			result = driver_of(granules)->set_access(
+				bases[i], (range.bytes + HB_GRANULE_UNIT - 1) / HB_GRANULE_UNIT * HB_GRANULE_UNIT,
+				&access, 1);
+	}
+	free(bases);
+	return bases ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static size_t count_list(const struct granule_list *list)
 {
 	size_t bytes = 0;
@@ -355,10 +385,12 @@ void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *c
 			const struct granule *granule = &range->granules[k];
 			if (hb_is_host(&granule->place))
 				counts->host += granule->bytes;
-			else if (granule->place.id == granules->config.device)
-				counts->local += granule->bytes;
-			else
+			else if (granule->place.id != granules->config.device)
 				counts->peer += granule->bytes;
+			else {
+				counts->local += granule->bytes;
+				counts->movable += range->stays == HB_STAY_NOT ? granule->bytes : 0;
+			}
 		}
 	}
 	counts->spare = count_list(&granules->spares);

@@ -44,7 +44,7 @@ struct hb_granule_config {
 	CUmemAllocationHandleType handle_types; /* for which the memory can be exported; 0 = none */
 };
 
-/* Why an allocation stays where it is. */
+/* Why an allocation stays where it is. After the first row: enum hb_stay_reason of hummingbird/page.h plus 1. */
 enum hb_granules_stay {
 	HB_STAY_NOT,    /* it can move */
 	HB_STAY_SHARED, /* another process maps it */
@@ -81,10 +81,14 @@ bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct 
 /* From now on the allocation stays where it is. Moves: as in hb_granules_release(). False: there is no such allocation. */
 bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why);
 
+/* Gives another device access to all allocations, which stay where they are from now on. */
+CUresult hb_granules_share_with_peer(struct hb_granules *granules, int peer);
+
 struct hb_granules_bytes {
 	size_t local, peer, host; /* by place, all allocations */
 	size_t stays[HB_N_STAYS]; /* by reason; [HB_STAY_NOT] is what can move, wherever it is */
 	size_t spare;             /* host memory kept for moves */
+	size_t movable;           /* what is local and can move */
 	size_t leaked;            /* no longer used, but the driver refused to take it back */
 };
 void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *counts);
@@ -127,6 +131,8 @@ CUresult hb_granule_move_exchange(struct hb_granule_move *move);
 /* Only then: tries again to undo the exchange. CUDA_SUCCESS: every address has its old memory. */
 CUresult hb_granule_move_undo(struct hb_granule_move *move);
 bool hb_granule_move_is_broken(const struct hb_granule_move *move);
+/* Waits for copies that are not done. The stream may then be destroyed. */
+void hb_granule_move_wait(struct hb_granule_move *move);
 /* Gives back what is no longer needed. Waits for copies that are not done. Ends the move also if it is broken, without a repair. */
 void hb_granule_move_end(struct hb_granule_move *move);
 

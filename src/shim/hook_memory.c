@@ -7,6 +7,7 @@
  * before CUDA 3.2.
  */
 #include "shim/hook_memory.h"
+#include "shim/elastic.h"
 #include "shim/shim_tenant.h"
 #include "shim/takeover.h"
 
@@ -22,6 +23,7 @@ CUresult hb_memory_allocated(const struct hb_claim *claim, CUresult result, enum
 		hb_memory_cancel(claim);
 	else
 		hb_memory_note(claim, kind, handle, current_context());
+	hb_elastic_note_change();
 	return result;
 }
 
@@ -31,6 +33,7 @@ CUresult hb_memory_released(bool known, const struct hb_memory_entry *entry, CUr
 		hb_shim_count(HB_COUNT_frees, 1);
 	if (known)
 		hb_memory_end_free(entry, result == CUDA_SUCCESS);
+	hb_elastic_note_change();
 	return result;
 }
 
@@ -57,7 +60,21 @@ CUresult hb_hook_cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (hb_elastic_allocate(pointer, bytes))
+		return note_allocated(&claim, CUDA_SUCCESS, HB_MEMORY_POINTER, pointer);
 	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuMemAlloc_v2)(pointer, bytes)), HB_MEMORY_POINTER, pointer);
+}
+
+/* The driver permits elements of these sizes. */
+static bool allocate_pitched(CUdeviceptr *pointer, size_t *pitch, size_t width_bytes, size_t height,
+			     unsigned int element_bytes)
+{
+	bool right = pitch && width_bytes && height &&
+		     (element_bytes == 4 || element_bytes == 8 || element_bytes == 16);
+	if (!right || !hb_elastic_allocate(pointer, hb_size_pitched(width_bytes, height)))
+		return false;
+	*pitch = hb_size_pitched(width_bytes, 1);
+	return true;
 }
 
 CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width_bytes, size_t height,
@@ -67,6 +84,8 @@ CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t 
 	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), hb_size_pitched(width_bytes, height)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (allocate_pitched(pointer, pitch, width_bytes, height, element_bytes))
+		return note_allocated(&claim, CUDA_SUCCESS, HB_MEMORY_POINTER, pointer);
 	CUresult result = HB_DOUBT(HB_REAL(cuMemAllocPitch_v2)(pointer, pitch, width_bytes, height, element_bytes));
 	if (result == CUDA_SUCCESS)
 		hb_memory_adjust(&claim, hb_size_times(*pitch, height));
@@ -86,6 +105,9 @@ CUresult hb_hook_cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned 
 CUresult hb_hook_cuMemFree_v2(CUdeviceptr pointer)
 {
 	struct hb_memory_entry entry;
+	CUresult result;
+	if (hb_elastic_free(pointer, &result))
+		return result;
 	bool known = hb_memory_begin_free(HB_MEMORY_POINTER, pointer, &entry);
 	return hb_memory_released(known, &entry, HB_WIDE(HB_REAL(cuMemFree_v2)(pointer)));
 }
@@ -162,6 +184,9 @@ CUresult hb_hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 
 CUresult hb_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
+	struct hb_elastic_found found;
+	if (hb_elastic_find((CUdeviceptr)(uintptr_t)address, &found))
+		return CUDA_ERROR_INVALID_VALUE; /* as for memory of cuMemAlloc */
 	CUresult result = HB_REAL(cuMemRetainAllocationHandle)(handle, address);
 	if (result == CUDA_SUCCESS)
 		hb_memory_add_references(*handle, hb_memory_serial(*handle), +1);
@@ -200,6 +225,17 @@ CUresult hb_hook_cuMemUnmap(CUdeviceptr address, size_t bytes)
 
 /* ---- memory sizes that the program sees ---- */
 
+/* Memory of this process that is elsewhere wants to return, so its room here is not free. */
+static size_t subtract_moved(size_t driver_free)
+{
+	CUdevice device;
+	if (!atomic_load_explicit(&hb_elastic_any, memory_order_relaxed) ||
+	    HB_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+		return driver_free;
+	size_t moved = hb_elastic_moved_bytes(device);
+	return driver_free > moved ? driver_free - moved : 0;
+}
+
 CUresult hb_hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
 	size_t driver_free = 0, driver_total = 0;
@@ -207,6 +243,7 @@ CUresult hb_hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	CUresult result = HB_REAL(cuMemGetInfo_v2)(&driver_free, &driver_total);
 	if (result != CUDA_SUCCESS)
 		return result;
+	driver_free = subtract_moved(driver_free);
 	hb_memory_info(hb_tenant_gpu(), &driver_free, &driver_total);
 	/* A caller may pass NULL for one of the two. */
 	if (free_bytes)

@@ -8,6 +8,7 @@
  * makes the driver free unused memory before it refuses an allocation, as the
  * driver does when the GPU is full.
  */
+#include "shim/elastic.h"
 #include "shim/hook_memory.h"
 #include "shim/shim_tenant.h"
 #include "shim/takeover.h"
@@ -93,8 +94,11 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, CU_STREAM_PER_THREAD)
 	CUresult hb_hook_##name(CUdeviceptr pointer, CUstream stream) \
 	{ \
 		struct hb_memory_entry entry; \
-		bool known = !is_captured(stream, when_null) && \
-			     hb_memory_begin_free(HB_MEMORY_POINTER, pointer, &entry); \
+		bool captured = is_captured(stream, when_null); \
+		CUresult result; \
+		if (!captured && hb_elastic_free(pointer, &result)) \
+			return result; \
+		bool known = !captured && hb_memory_begin_free(HB_MEMORY_POINTER, pointer, &entry); \
 		return hb_memory_released(known, &entry, HB_REAL(name)(pointer, stream)); \
 	}
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "shim/elastic.h"
 #include "shim/shim_foresight.h"
 #include "shim/shim_tenant.h"
 
@@ -310,8 +311,11 @@ void hb_memory_add_references(uint64_t handle, uint64_t serial, int change)
 void hb_memory_drop_context(uint64_t context)
 {
 	struct hb_memory_entry gone;
-	while (context && hb_memory_table_take_owned(context, &gone))
+	while (context && hb_memory_table_take_owned(context, &gone)) {
+		if (gone.kind == HB_MEMORY_POINTER)
+			hb_elastic_drop(gone.handle);
 		give_room_back(gone.gpu, gone.bytes);
+	}
 }
 
 void hb_memory_set_kept(enum hb_kept by, unsigned gpu, uint64_t bytes)

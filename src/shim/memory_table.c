@@ -123,6 +123,17 @@ size_t hb_memory_table_list(enum hb_memory_kind kind, unsigned gpu, uint64_t *ha
 	return n;
 }
 
+uint64_t hb_memory_table_sum(enum hb_memory_kind kind, unsigned gpu, uint64_t below)
+{
+	uint64_t bytes = 0;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_slots; i++)
+		if (slots[i].kind == kind && slots[i].gpu == gpu && slots[i].bytes < below)
+			bytes += slots[i].bytes;
+	pthread_mutex_unlock(&lock);
+	return bytes;
+}
+
 bool hb_memory_table_add_references(uint64_t handle, uint64_t serial, int change, struct hb_memory_entry *entry_out)
 {
 	bool gone = false;

@@ -49,6 +49,9 @@ bool hb_memory_table_get(enum hb_memory_kind kind, uint64_t handle, struct hb_me
 /* Lists at most `max` handles of this kind on this GPU. Returns how many. */
 size_t hb_memory_table_list(enum hb_memory_kind kind, unsigned gpu, uint64_t *handles, size_t max);
 
+/* Adds up the bytes of the allocations of this kind on this GPU that have fewer bytes than `below`. */
+uint64_t hb_memory_table_sum(enum hb_memory_kind kind, unsigned gpu, uint64_t below);
+
 /*
  * Changes the number of references of a physical handle. True: none is left; the
  * entry was removed and copied out. False also if there is no such entry.

@@ -16,6 +16,7 @@
 #include "protocol/socket_path.h"
 #include "protocol/tenant_options_env.h"
 #include "shim/drain.h"
+#include "shim/elastic.h"
 #include "shim/launch_trace.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
@@ -245,6 +246,7 @@ static void leave_in_child(void)
 	hb_launch_trace_leave_in_child();
 	hb_split_leave_in_child();
 	hb_shim_spatial_leave_in_child();
+	hb_elastic_leave_in_child();
 	hb_membership_fini(&member);
 	HB_FAULT(shim_left_in_child);
 }
@@ -358,6 +360,14 @@ unsigned hb_tenant_gpu(void)
 		current = (struct current_gpu){.place = place, .gpu = place->gpu_of_device[device]};
 	}
 	return current.gpu;
+}
+
+int hb_tenant_find_device(const unsigned char uuid[16])
+{
+	for (uint32_t i = 0; i < options.n_gpus; i++)
+		if (memcmp(options.uuids[i], uuid, HB_UUID_BYTES) == 0)
+			return (int)i;
+	return -1;
 }
 
 void hb_tenant_gpu_forget(void)

@@ -77,6 +77,8 @@ int hb_tenant_page_fd(size_t bytes);
 
 /* Returns the page's index of the current device's GPU; HB_PAGE_GPUS: it is not on the page, or no device is current. */
 unsigned hb_tenant_gpu(void);
+/* Returns the CUDA device with this UUID; -1: this process does not see it. */
+int hb_tenant_find_device(const unsigned char uuid[16]);
 /* The thread's current context may change: forgets the index, which is looked up again at the next use. */
 void hb_tenant_gpu_forget(void);
 

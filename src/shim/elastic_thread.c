@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread of an elastic process: carries out the daemon's orders to move memory,
+ * and prepares memory of the host for moves. docs/decisions/0025-elastic-memory.md
+ * has the steps of a move and their bounds. The thread makes driver calls in
+ * relaxed capture mode only, none that could end a capture, and has no context
+ * between orders.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "shim/drain.h"
+#include "shim/elastic.h"
+#include "shim/hold.h"
+#include "shim/shim.h"
+
+#include <dirent.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define QUIET_MOST_NS \
+	(200 * HB_NS_PER_MS) /* calls are held back until the work in flight has ended, at most this long */
+#define UNDO_MOST_NS (2 * HB_NS_PER_S)
+#define LOOK_NS (100 * HB_NS_PER_US) /* between two looks at work in flight */
+#define UNDO_AGAIN_NS (10 * HB_NS_PER_MS)
+#define IDLE_NS (100 * HB_NS_PER_MS) /* the longest sleep; sizes on the page may be older by this */
+
+static atomic_bool started;
+static atomic_bool changed;
+
+/* Held while the thread acts; guards the next. */
+static pthread_mutex_t acting = PTHREAD_MUTEX_INITIALIZER;
+static bool stopped; /* the process is exiting: the driver may be gone */
+
+static const CUmemLocation host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+
+void hb_elastic_note_change(void)
+{
+	if (atomic_load_explicit(&hb_elastic_any, memory_order_relaxed))
+		atomic_store_explicit(&changed, true, memory_order_relaxed);
+}
+
+static bool is_capturing(void)
+{
+	return atomic_load(&hb_captures) > 0;
+}
+
+static void nap(int64_t ns)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+/* ---- devices that are no GPU ---- */
+
+static bool names_device(const char *path)
+{
+	static const char *const begins[] = {"/dev/infiniband/", "/dev/gdrdrv", "/dev/nvidia-fs"};
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (strncmp(path, begins[i], strlen(begins[i])) == 0)
+			return true;
+	return false;
+}
+
+/* The answer is yes if it cannot be found out. */
+bool hb_elastic_is_known_to_devices(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	bool known = !folder;
+	while (folder && !known && (entry = readdir(folder))) {
+		char path[64];
+		ssize_t n = readlinkat(dirfd(folder), entry->d_name, path, sizeof(path) - 1);
+		path[n > 0 ? n : 0] = '\0';
+		known = names_device(path);
+	}
+	if (folder)
+		closedir(folder);
+	return known;
+}
+
+/* ---- one move ---- */
+
+/* What the move of one part of an order needs. */
+struct elastic_move {
+	struct hb_page_elastic *record;
+	const struct hb_elastic_order *order;
+	struct hb_granules *granules;
+	struct hb_granule_move *move;
+	int device;
+	CUstream stream;
+	bool broken;
+};
+
+static bool is_late(const struct elastic_move *m)
+{
+	return hb_clock_now_ns() >= m->order->expires_ns || !hb_elastic_is_awaited(m->record, m->order);
+}
+
+/* With calls held back. Waits until all work that the process has given to its GPUs is done. */
+static bool wait_until_quiet(int64_t until_ns)
+{
+	CUresult result = hb_drain_query_all(true);
+	while (result == CUDA_ERROR_NOT_READY && hb_clock_now_ns() < until_ns) {
+		nap(LOOK_NS);
+		result = hb_drain_query_all(false);
+	}
+	return result == CUDA_SUCCESS;
+}
+
+static bool open_stream(struct elastic_move *m)
+{
+	CUcontext context = hb_drain_context_on(m->device);
+	return context && HB_REAL(cuCtxSetCurrent)(context) == CUDA_SUCCESS &&
+	       HB_REAL(cuStreamCreate)(&m->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+}
+
+static enum hb_move_result copy_granules(struct elastic_move *m)
+{
+	CUresult result = hb_granule_move_copy(m->move, m->stream);
+	if (result == CUDA_SUCCESS)
+		while ((result = hb_granule_move_poll(m->move)) == CUDA_ERROR_NOT_READY && !is_late(m))
+			nap(LOOK_NS);
+	if (result == CUDA_SUCCESS && !is_late(m))
+		return HB_MOVE_MOVED;
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ? HB_MOVE_LATE : HB_MOVE_FAILED;
+}
+
+/* The driver has mapped this memory there before, so that it should do so again. */
+static void repair(struct elastic_move *m)
+{
+	int64_t until_ns = hb_clock_now_ns() + UNDO_MOST_NS;
+	while (hb_granule_move_is_broken(m->move) && hb_clock_now_ns() < until_ns) {
+		nap(UNDO_AGAIN_NS);
+		(void)hb_granule_move_undo(m->move);
+	}
+	m->broken = hb_granule_move_is_broken(m->move);
+	if (m->broken)
+		hb_log_error(
+			"elastic memory: the driver refused to map memory again that was to move; further CUDA calls fail. Start the program again, with elastic memory off if this is repeated");
+}
+
+/* With calls held back and no work in flight. */
+static enum hb_move_result exchange_granules(struct elastic_move *m, size_t *bytes)
+{
+	enum hb_move_result reason = copy_granules(m);
+	if (reason != HB_MOVE_MOVED)
+		return reason;
+	*bytes = hb_granule_move_bytes(m->move);
+	if (hb_granule_move_exchange(m->move) == CUDA_SUCCESS)
+		return HB_MOVE_MOVED;
+	*bytes = 0;
+	repair(m);
+	return m->broken ? HB_MOVE_BROKEN : HB_MOVE_FAILED;
+}
+
+/* With the move prepared. Ends it. */
+static enum hb_move_result carry_out(struct elastic_move *m, size_t *bytes)
+{
+	int64_t until_ns = hb_clock_now_ns() + QUIET_MOST_NS;
+	enum hb_move_result reason;
+	if (until_ns > m->order->expires_ns)
+		until_ns = m->order->expires_ns;
+	bool held = hb_hold_begin(until_ns);
+	if (held && is_capturing())
+		reason = HB_MOVE_CAPTURE;
+	else if (!held || !wait_until_quiet(until_ns))
+		reason = is_late(m) ? HB_MOVE_LATE : HB_MOVE_BUSY;
+	else
+		reason = open_stream(m) ? exchange_granules(m, bytes) : HB_MOVE_FAILED;
+	if (m->stream) {
+		hb_granule_move_wait(m->move); /* while calls are held, no context can be destroyed */
+		(void)HB_REAL(cuStreamDestroy_v2)(m->stream);
+	}
+	if (held)
+		hb_hold_end(m->broken);
+	hb_granule_move_end(m->move);
+	HB_REAL(cuCtxSetCurrent)(NULL);
+	return reason;
+}
+
+static enum hb_move_result move_part(struct elastic_move *m, const CUmemLocation *from, const CUmemLocation *to,
+				     size_t wanted, size_t *moved)
+{
+	size_t bytes = 0;
+	if (is_late(m))
+		return HB_MOVE_LATE;
+	if (is_capturing())
+		return HB_MOVE_CAPTURE;
+	CUresult result = hb_granule_move_begin(m->granules, from, to, wanted, &m->move);
+	if (result == CUDA_ERROR_NOT_FOUND)
+		return HB_MOVE_NOTHING;
+	if (result != CUDA_SUCCESS)
+		return HB_MOVE_NO_ROOM;
+	m->stream = NULL;
+	enum hb_move_result reason = carry_out(m, &bytes);
+	*moved += bytes;
+	return reason == HB_MOVE_MOVED && bytes < wanted ? HB_MOVE_NOTHING : reason;
+}
+
+/* ---- orders ---- */
+
+static enum hb_move_result execute_order(struct elastic_move *m, size_t *moved)
+{
+	const struct hb_elastic_order *order = m->order;
+	const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, m->device};
+	const CUmemLocation peer = {CU_MEM_LOCATION_TYPE_DEVICE, order->peer};
+	enum hb_move_result reason = HB_MOVE_MOVED, second;
+	if (hb_elastic_is_known_to_devices())
+		return HB_MOVE_NOTHING;
+	if (order->peer_bytes && order->peer < 0)
+		reason = HB_MOVE_NO_ROOM;
+	else if (order->peer_bytes)
+		reason = move_part(m, order->home ? &peer : &here, order->home ? &here : &peer, order->peer_bytes,
+				   moved);
+	if (!order->host_bytes || reason == HB_MOVE_BROKEN)
+		return reason;
+	second = move_part(m, order->home ? &host : &here, order->home ? &here : &host, order->host_bytes, moved);
+	return reason == HB_MOVE_MOVED || second == HB_MOVE_BROKEN ? second : reason;
+}
+
+static void serve_order(const struct hb_place *place, int device, struct hb_page_elastic *record)
+{
+	struct hb_elastic_order order;
+	size_t moved = 0;
+	if (!hb_elastic_read_order(record, &order))
+		return;
+	struct elastic_move m = {
+		.record = record, .order = &order, .granules = hb_elastic_granules(device), .device = device};
+	enum hb_move_result reason = execute_order(&m, &moved);
+	hb_elastic_answer(place, device, record, &order, reason, moved);
+}
+
+/* ---- the thread ---- */
+
+/* One step towards the spare memory that the daemon permits. Returns whether there is more to do. */
+static bool keep_spares(struct hb_granules *granules)
+{
+	bool more = false;
+	if (is_capturing() || hb_granules_keep_spares(granules, &more) != CUDA_SUCCESS)
+		return false;
+	if (more)
+		hb_elastic_note_change();
+	return more;
+}
+
+/* Returns whether it should be called again at once. */
+static bool serve_devices(const struct hb_place *place)
+{
+	bool more = false;
+	bool publish = atomic_exchange_explicit(&changed, false, memory_order_relaxed);
+	for (int device = 0; device < HB_PAGE_GPUS; device++) {
+		struct hb_granules *granules = hb_elastic_granules(device);
+		struct hb_page_elastic *record = granules ? hb_elastic_record(place, device) : NULL;
+		if (!record)
+			continue;
+		hb_granules_limit_host(granules, atomic_load_explicit(&record->host_limit_bytes, memory_order_relaxed));
+		serve_order(place, device, record);
+		more |= keep_spares(granules);
+		if (publish)
+			hb_elastic_publish(place, device);
+	}
+	return more;
+}
+
+/* The word is shared with the daemon, so not FUTEX_PRIVATE. */
+static void sleep_until_order(hb_page_u32 *word, uint32_t seen)
+{
+	const struct timespec most = {.tv_nsec = IDLE_NS};
+	if (word)
+		syscall(SYS_futex, word, FUTEX_WAIT, seen, &most, NULL, 0);
+	else
+		nanosleep(&most, NULL);
+}
+
+static void *run_thread(void *unused)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	prctl(PR_SET_NAME, "hb-elastic");
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	for (;;) {
+		const struct hb_place *place = hb_place();
+		hb_page_u32 *word = place->page ? &place->page->order_bell : NULL;
+		uint32_t seen = word ? atomic_load(word) : 0;
+		pthread_mutex_lock(&acting);
+		bool more = place->page && !stopped && serve_devices(place);
+		pthread_mutex_unlock(&acting);
+		if (!more)
+			sleep_until_order(word, seen);
+	}
+	return NULL;
+}
+
+/* Runs before the driver's own exit handlers, which were registered earlier. Waits for the end of a move. */
+static void stop_at_exit(void)
+{
+	pthread_mutex_lock(&acting);
+	stopped = true;
+	pthread_mutex_unlock(&acting);
+}
+
+bool hb_elastic_start_thread(void)
+{
+	static atomic_flag has_exit_handler = ATOMIC_FLAG_INIT; /* a forked child inherits the handler */
+	if (atomic_exchange(&started, true))
+		return true;
+	bool running = (atomic_flag_test_and_set(&has_exit_handler) || atexit(stop_at_exit) == 0) &&
+		       hb_thread_start(NULL, 0, run_thread, NULL) == 0;
+	atomic_store(&started, running);
+	return running;
+}
+
+void hb_elastic_thread_leave_in_child(void)
+{
+	pthread_mutex_init(&acting, NULL);
+	stopped = false;
+	atomic_store(&started, false);
+	atomic_store(&changed, false);
+}

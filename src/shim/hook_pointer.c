@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hooks of calls that ask about an address. The driver's answers about granules
+ * (elastic.h) are those about virtual memory, and change when memory moves. The
+ * program gets the answers that it would get about memory of cuMemAlloc. Calls by
+ * which others get to know the memory make it stay where it is.
+ */
+#include "shim/elastic.h"
+#include "shim/hook_memory.h"
+#include "shim/takeover.h"
+
+/* Identifiers of buffers that the driver gives count up from 1. */
+#define OWN_BUFFER_IDS (UINT64_C(1) << 62)
+
+/* ---- queries ---- */
+
+CUresult hb_hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)
+{
+	struct hb_elastic_found found;
+	if (!hb_elastic_find(pointer, &found))
+		return HB_REAL(cuMemGetAddressRange_v2)(base, bytes, pointer);
+	if (base)
+		*base = found.range.base;
+	if (bytes)
+		*bytes = found.range.bytes;
+	return CUDA_SUCCESS;
+}
+
+static struct hb_memory_entry entry_of(const struct hb_elastic_found *found)
+{
+	struct hb_memory_entry entry = {0};
+	(void)hb_memory_table_get(HB_MEMORY_POINTER, found->range.base, &entry);
+	return entry;
+}
+
+/* The driver answers about attributes that are the same for all memory. */
+static CUresult get_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer,
+			      const struct hb_elastic_found *found)
+{
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(CUcontext *)data = (CUcontext)(uintptr_t)entry_of(found).owner;
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = CU_MEMORYTYPE_DEVICE;
+		break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*(CUdeviceptr *)data = pointer;
+		break;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		return CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*(unsigned long long *)data = OWN_BUFFER_IDS + entry_of(found).serial;
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(int *)data = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = found->device;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*(CUdeviceptr *)data = found->range.base;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*(size_t *)data = found->range.bytes;
+		break;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		*(int *)data = 1;
+		break;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(uint64_t *)data = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(CUmemoryPool *)data = NULL;
+		break;
+	default:
+		return HB_REAL(cuPointerGetAttribute)(data, attribute, pointer);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult hb_hook_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer)
+{
+	struct hb_elastic_found found;
+	if (!data || !hb_elastic_find(pointer, &found))
+		return HB_REAL(cuPointerGetAttribute)(data, attribute, pointer);
+	return get_attribute(data, attribute, pointer, &found);
+}
+
+/* The driver's answers come first, also to what is no attribute. */
+CUresult hb_hook_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes, void **data,
+					CUdeviceptr pointer)
+{
+	struct hb_elastic_found found;
+	CUresult result = HB_REAL(cuPointerGetAttributes)(n, attributes, data, pointer);
+	if (result != CUDA_SUCCESS || !hb_elastic_find(pointer, &found))
+		return result;
+	for (unsigned i = 0; i < n; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			*(void **)data[i] = NULL;
+		else
+			(void)get_attribute(data[i], attributes[i], pointer, &found);
+	return result;
+}
+
+/* ---- calls by which others get to know the memory ---- */
+
+/* Asks that copies of this memory are complete when they return, for devices that read it without CUDA. */
+CUresult hb_hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)
+{
+	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		hb_elastic_pin(pointer, HB_STAY_DEVICE);
+	return HB_REAL(cuPointerSetAttribute)(value, attribute, pointer);
+}
+
+CUresult hb_hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes,
+					       CUmemRangeHandleType type, unsigned long long flags)
+{
+	hb_elastic_pin(pointer, HB_STAY_DEVICE);
+	return HB_REAL(cuMemGetHandleForAddressRange)(handle, pointer, bytes, type, flags);
+}
+
+CUresult hb_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
+{
+	hb_elastic_stop_allocating();
+	hb_elastic_pin(pointer, HB_STAY_SHARED);
+	return HB_REAL(cuIpcGetMemHandle)(handle, pointer);
+}
+
+/* ---- access for peers ---- */
+
+static bool get_device_of(CUcontext context, CUdevice *device)
+{
+	CUcontext before;
+	if (HB_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+		return false;
+	bool found = HB_REAL(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+	HB_REAL(cuCtxPopCurrent_v2)(&before);
+	return found;
+}
+
+/* The driver gives the current context access to ordinary memory of the other context, but not to granules. */
+CUresult hb_hook_cuCtxEnablePeerAccess(CUcontext other, unsigned int flags)
+{
+	CUdevice current, owner;
+	CUresult result = HB_WIDE(HB_REAL(cuCtxEnablePeerAccess)(other, flags));
+	if (result != CUDA_SUCCESS || !hb_place()->page)
+		return result;
+	hb_elastic_stop_allocating();
+	if (!get_device_of(other, &owner) || HB_REAL(cuCtxGetDevice)(&current) != CUDA_SUCCESS)
+		return result;
+	struct hb_granules *granules = hb_elastic_granules(owner);
+	if (granules)
+		result = hb_granules_share_with_peer(granules, current);
+	hb_elastic_note_change();
+	return result;
+}
