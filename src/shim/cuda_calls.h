@@ -66,6 +66,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 			   const CUgraphEdgeData *edges, size_t n_dependencies, CUgraphNodeParams *params);
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, CUmemRangeHandleType type,
 				       unsigned long long flags);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags);
 CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes);
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width_bytes, unsigned int height,
 			 unsigned int element_bytes);

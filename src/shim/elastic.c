@@ -5,6 +5,7 @@
 #include "shim/drain.h"
 #include "shim/hold.h"
 #include "shim/hook_memory.h"
+#include "shim/memory_share.h"
 #include "shim/takeover.h"
 
 #include <pthread.h>
@@ -73,8 +74,10 @@ static void fill_driver(void)
 
 static struct hb_granules *make_granules(const struct hb_place *place, CUdevice device)
 {
-	const struct hb_granule_config config = {
-		.driver = &driver, .device = device, .granule_bytes = HB_GRANULE_BYTES_MAX};
+	const struct hb_granule_config config = {.driver = &driver,
+						 .device = device,
+						 .granule_bytes = HB_GRANULE_BYTES_MAX,
+						 .handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
 	if (!has_virtual_memory(device) || !hb_elastic_record(place, device))
 		return NULL;
 	if (!driver.create)
@@ -287,6 +290,8 @@ void hb_elastic_drop(CUdeviceptr pointer)
 void hb_elastic_leave_in_child(void)
 {
 	hb_elastic_thread_leave_in_child();
+	hb_share_export_leave_in_child();
+	hb_share_import_leave_in_child();
 	hb_hold_leave_in_child();
 	pthread_mutex_init(&preparing, NULL);
 	pthread_mutex_init(&lock, NULL);

@@ -336,6 +336,21 @@ bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_
 	return range != NULL;
 }
 
+size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_t index,
+			CUmemGenericAllocationHandle *handle, size_t *bytes)
+{
+	size_t n = 0;
+	pthread_mutex_lock(&granules->lock);
+	const struct granule_range *range = find_around(granules, address);
+	if (range && range->base == address && index < range->n) {
+		*handle = range->granules[index].handle;
+		*bytes = range->granules[index].bytes;
+		n = range->n;
+	}
+	pthread_mutex_unlock(&granules->lock);
+	return n;
+}
+
 /* Lists where allocations begin, in memory to be freed; NULL: out of memory. */
 static CUdeviceptr *list_bases(struct hb_granules *granules, size_t *n)
 {

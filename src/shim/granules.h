@@ -81,6 +81,12 @@ bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct 
 /* From now on the allocation stays where it is. Moves: as in hb_granules_release(). False: there is no such allocation. */
 bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why);
 
+/*
+ * One granule of the allocation that begins at the address, by index. Returns how many granules the allocation has; 0: there
+ * is no such allocation, or not so many. The handle is valid while the allocation exists and stays where it is.
+ */
+size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_t index,
+			CUmemGenericAllocationHandle *handle, size_t *bytes);
 /* Gives another device access to all allocations, which stay where they are from now on. */
 CUresult hb_granules_share_with_peer(struct hb_granules *granules, int peer);
 

@@ -7,6 +7,7 @@
  */
 #include "shim/elastic.h"
 #include "shim/hook_memory.h"
+#include "shim/memory_share.h"
 #include "shim/takeover.h"
 
 /* Identifiers of buffers that the driver gives count up from 1. */
@@ -17,12 +18,18 @@
 CUresult hb_hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)
 {
 	struct hb_elastic_found found;
-	if (!hb_elastic_find(pointer, &found))
+	CUdeviceptr begin;
+	size_t size;
+	if (hb_elastic_find(pointer, &found)) {
+		begin = found.range.base;
+		size = found.range.bytes;
+	} else if (!hb_share_find_import(pointer, &begin, &size)) {
 		return HB_REAL(cuMemGetAddressRange_v2)(base, bytes, pointer);
+	}
 	if (base)
-		*base = found.range.base;
+		*base = begin;
 	if (bytes)
-		*bytes = found.range.bytes;
+		*bytes = size;
 	return CUDA_SUCCESS;
 }
 
@@ -53,8 +60,10 @@ static CUresult get_attribute(void *data, CUpointer_attribute attribute, CUdevic
 		*(unsigned long long *)data = OWN_BUFFER_IDS + entry_of(found).serial;
 		break;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		*(int *)data = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(int *)data = 1;
 		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*(int *)data = found->device;
@@ -125,9 +134,12 @@ CUresult hb_hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer
 
 CUresult hb_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 {
+	struct hb_elastic_found found;
 	hb_elastic_stop_allocating();
+	if (!handle || !hb_elastic_find(pointer, &found))
+		return HB_REAL(cuIpcGetMemHandle)(handle, pointer);
 	hb_elastic_pin(pointer, HB_STAY_SHARED);
-	return HB_REAL(cuIpcGetMemHandle)(handle, pointer);
+	return hb_share_export(&found, handle);
 }
 
 /* ---- access for peers ---- */

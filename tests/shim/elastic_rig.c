@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An elastic process for tests; see elastic_rig.h. */
+#include "elastic_rig.h"
+
+#include "base/clock.h"
+#include "simcuda/simcuda.h"
+
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char image[] = "HBSIM1\nkernel add_one ns=20000 params=8 host=test_elastic_add_one\n";
+
+struct hb_page_host elastic_host;
+
+int elastic_set_up(void **state)
+{
+	hb_page_host_init(&elastic_host);
+	hb_page_host_simulate(&elastic_host);
+	setenv("HB_SIM_GPUS", "2", 1);
+	unsetenv("HB_SIM_FAIL");
+	elastic_host.page->features |= HB_FEATURE_ELASTIC;
+	elastic_host.page->elastic = HB_ELASTIC_ON;
+	elastic_host.page->elastic_gpus[0].host_limit_bytes = 256 * MIB;
+	return 0;
+}
+
+int elastic_tear_down(void **state)
+{
+	hb_page_host_fini(&elastic_host);
+	return 0;
+}
+
+/* ---- in the child: the program ---- */
+
+/* The simulated driver finds this function by name. Adds 1 to each of the words. */
+void test_elastic_add_one(const struct hb_sim_launch *launch);
+__attribute__((visibility("default"))) void test_elastic_add_one(const struct hb_sim_launch *launch)
+{
+	uint32_t *words = *(uint32_t **)launch->args[0];
+	for (int i = 0; i < 256; i++)
+		words[i]++;
+}
+
+CUcontext elastic_context;
+CUfunction elastic_add_one;
+
+void elastic_begin(void)
+{
+	CUmodule module;
+	OK(CU(cuInit)(0));
+	OK(CU(cuCtxCreate_v2)(&elastic_context, 0, 0));
+	OK(CU(cuModuleLoadData)(&module, image));
+	OK(CU(cuModuleGetFunction)(&elastic_add_one, module, "add_one"));
+}
+
+CUdeviceptr elastic_allocate(size_t bytes)
+{
+	CUdeviceptr pointer;
+	OK(CU(cuMemAlloc_v2)(&pointer, bytes));
+	return pointer;
+}
+
+uint32_t elastic_word_of(uint32_t seed, size_t i)
+{
+	return seed + (uint32_t)i * 2654435761u;
+}
+
+void elastic_fill(CUdeviceptr pointer, size_t bytes, uint32_t seed)
+{
+	uint32_t *words = malloc(bytes);
+	CHECK(words);
+	for (size_t i = 0; i < bytes / 4; i++)
+		words[i] = elastic_word_of(seed, i);
+	OK(CU(cuMemcpyHtoD_v2)(pointer, words, bytes));
+	free(words);
+}
+
+bool elastic_is_intact(CUdeviceptr pointer, size_t bytes, uint32_t seed, uint32_t added)
+{
+	uint32_t *words = malloc(bytes);
+	CHECK(words);
+	OK(CU(cuMemcpyDtoH_v2)(words, pointer, bytes));
+	bool intact = true;
+	for (size_t i = 0; i < bytes / 4 && intact; i++)
+		intact = words[i] == elastic_word_of(seed, i) + (i < 256 ? added : 0);
+	free(words);
+	return intact;
+}
+
+void elastic_launch(CUdeviceptr pointer, CUstream stream)
+{
+	OK(CU(cuLaunchKernel)(elastic_add_one, 1, 1, 1, 32, 1, 1, 0, stream, (void *[]){&pointer}, NULL));
+}
+
+/* ---- in the child: the daemon ---- */
+
+struct hb_page_elastic *elastic_record_of(unsigned slot)
+{
+	for (unsigned i = 0; i < HB_PAGE_ELASTIC; i++) {
+		struct hb_page_elastic *record = &elastic_host.page->elastic_gpus[i];
+		if (record->gpu == 1 && (uint32_t)record->owner == slot + 1)
+			return record;
+	}
+	return NULL;
+}
+
+uint32_t elastic_give_order(struct hb_page_elastic *record, const struct test_order *order)
+{
+	CUuuid peer;
+	OK(CU(cuDeviceGetUuid_v2)(&peer, 1));
+	memcpy(record->order_peer, peer.bytes, 16);
+	record->order_peer_bytes = order->peer_bytes;
+	record->order_host_bytes = order->host_bytes;
+	record->order_direction = (uint32_t)order->direction;
+	record->order_expires_ns = hb_clock_now_ns() + order->expires_ns;
+	uint32_t number = record->order + 1;
+	atomic_store(&record->order, number);
+	atomic_fetch_add(&elastic_host.page->order_bell, 1);
+	syscall(SYS_futex, &elastic_host.page->order_bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+	return number;
+}
+
+enum hb_move_result elastic_try_move(enum hb_order_direction direction, size_t peer_bytes, size_t host_bytes)
+{
+	struct hb_page_elastic *record = elastic_record_of(0);
+	CHECK(record);
+	uint32_t number = elastic_give_order(
+		record, &(struct test_order){direction, peer_bytes, host_bytes, 100 * HB_NS_PER_S});
+	while (atomic_load(&record->result) != number)
+		sched_yield();
+	return (enum hb_move_result)record->reason;
+}
+
+enum hb_move_result elastic_move(enum hb_order_direction direction, size_t peer_bytes, size_t host_bytes)
+{
+	enum hb_move_result reason;
+	do
+		reason = elastic_try_move(direction, peer_bytes, host_bytes);
+	while (reason == HB_MOVE_BUSY);
+	return reason;
+}
