@@ -151,6 +151,15 @@ static void gpu_tenants(struct hb_metrics_scene *scene)
 		      scene->gpu->n_low);
 }
 
+static void gpu_time(struct hb_metrics_scene *scene)
+{
+	char labels[HB_METRICS_LABELS];
+	for (int is_low = 0; is_low <= 1; is_low++)
+		hb_prom_seconds(scene->out, scene->name,
+				hb_metrics_own_label(scene, "priority", is_low ? "low" : "high", labels),
+				hb_gpu_usage_time(scene->gpu, is_low));
+}
+
 struct uncovered {
 	uint64_t processes, bytes;
 };

@@ -40,6 +40,7 @@ struct gpu_step {
 struct hb_gpu_usage {
 	int64_t step_end_ns; /* 0 = none yet */
 	uint32_t n, next;
+	uint64_t high_ns, low_ns; /* time that each priority had the GPU so far */
 	struct gpu_step steps[HB_USAGE_STEPS];
 	struct hb_tenant_usage *tenants[HB_TENANCIES_MAX]; /* by index of hb_daemon.tenancies; NULL = none yet */
 };
@@ -276,6 +277,8 @@ void hb_gpu_usage_tick(struct hb_gpu *gpu, int64_t now_ns)
 	step.is_estimated = shares.is_estimated;
 	add_not_managed(&step, gpu);
 	add_step(usage, &step);
+	usage->high_ns += (uint64_t)((double)step_ns * step.high_ppm / PPM);
+	usage->low_ns += (uint64_t)((double)step_ns * step.low_ppm / PPM);
 	usage->step_end_ns = now_ns;
 }
 
@@ -291,6 +294,11 @@ uint32_t hb_gpu_usage_low_active(const struct hb_gpu *gpu, bool *estimated)
 	bool is_known = usage->n && step->has_low;
 	*estimated = is_known && step->is_estimated;
 	return is_known ? step->low_ppm : HB_USAGE_UNKNOWN;
+}
+
+uint64_t hb_gpu_usage_time(const struct hb_gpu *gpu, bool is_low)
+{
+	return is_low ? gpu->measures->usage->low_ns : gpu->measures->usage->high_ns;
 }
 
 /* --- JSON -------------------------------------------------------------------------------- */

@@ -98,6 +98,8 @@ struct hb_usage_counts hb_gpu_usage_counts(const struct hb_gpu *gpu, const struc
  * *estimated: at least one LP tenant has no turns.
  */
 uint32_t hb_gpu_usage_low_active(const struct hb_gpu *gpu, bool *estimated);
+/* The time in ns that HP or LP had the GPU up to the end of the last step. */
+uint64_t hb_gpu_usage_time(const struct hb_gpu *gpu, bool is_low);
 
 /* The lists of docs/daemon.md; the last step is at the end of each. */
 json_t *hb_gpu_usage_json(const struct hb_gpu *gpu, int64_t now_ns);

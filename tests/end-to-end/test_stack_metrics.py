@@ -13,6 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import monitoring_files
 import prometheus_text
 from stack import HB, LIMIT, TENANT, Stack, wait_until
 
@@ -76,6 +77,7 @@ class Metrics(unittest.TestCase):
                              [float(tenant["gpus"][0]["mechanisms"][0]["enforced"])])
             self.check_dcgm_labels(stack, families)
             self.check_promtool(stack)
+            self.check_monitoring_files(families)
             for low in lows:
                 low.signal(signal.SIGTERM)
                 self.assertTrue(low.result()["right"])
@@ -94,6 +96,19 @@ class Metrics(unittest.TestCase):
             for _, labels, _ in families[family].samples:
                 self.assertEqual((labels["gpu"], labels["UUID"], labels["modelName"], labels["Hostname"]),
                                  ("0", gpu["uuid"], gpu["name"], socket.gethostname()))
+
+    def check_monitoring_files(self, families):
+        """The installed dashboard and alert rules use what the daemon serves."""
+        queries = monitoring_files.all_queries()
+        self.assertGreater(len(queries), 25)
+        self.assertEqual(monitoring_files.check(families, queries), [])
+        for query, named, complaint in (
+                ("rate(hb_gpu_spent_seconds_total[5m])", [], "no metric hb_gpu_spent_seconds_total"),
+                ('hb_gpu_tenants{role="low"}', [], "hb_gpu_tenants has no label role"),
+                ('hb_mps_state{state="broken"}', [], "hb_mps_state has no state=broken"),
+                ("sum by (card) (hb_gpu_lost)", [], "no metric has the label card"),
+                ("hb_gpu_lost", ["card"], "no metric has the label card")):
+            self.assertRegex("\n".join(monitoring_files.check(families, {"x": (query, named)})), f"x: .*{complaint}")
 
     def check_promtool(self, stack):
         promtool = shutil.which("promtool")
@@ -236,6 +251,8 @@ class Metrics(unittest.TestCase):
             status = json.loads(get(stack, "/status.json")[1])["gpus"][0]
             self.assertGreater(status["low_active_ppm"], 0)
             self.assertNotIn("history", status)
+            used = metrics(stack)["hb_gpu_used_seconds_total"]
+            self.assertTrue(all(0 < used.values(priority=role)[0] for role in ("high", "low")))
             self.assertTrue(all(0 <= share <= 1e6 for key in ("high_ppm", "low_ppm") for share in gpu[key]))
             for program in high, low:
                 program.signal(signal.SIGTERM)
