@@ -35,4 +35,10 @@ int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error);
 /* Writes a size for people, to one decimal in binary units: 1610612736 -> "1.5GiB". Returns `text`. */
 char *hb_bytes_format(uint64_t bytes, char text[static HB_UNITS_TEXT_MAX]);
 
+/* The smaller of two sizes. */
+static inline uint64_t hb_bytes_least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 #endif

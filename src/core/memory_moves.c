@@ -21,6 +21,7 @@
  * The bounds follow HP's call, which waits 3 s: one tenant that does not answer leaves
  * time for another one.
  */
+#include "base/units.h"
 #include "core/core_priv.h"
 
 #include <errno.h>
@@ -34,11 +35,6 @@ static struct hb_slot *next_low(const struct hb_core *core, struct hb_slot *afte
 {
 	uint32_t id = hb_core_next_id(core, HB_PRIORITY_LOW, after ? after->tenant.id : HB_TENANT_NONE);
 	return id == HB_TENANT_NONE ? NULL : &core->slots[id];
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* ---- which tenants move ---- */
@@ -99,8 +95,8 @@ static struct low_memory count_low(const struct hb_core *core)
 static uint64_t order_move(struct hb_core *core, struct hb_slot *slot, uint64_t bytes)
 {
 	struct hb_memory_moves *memory = &core->memory;
-	bytes = least(bytes, slot->memory.movable_bytes);
-	uint64_t peer = least(bytes, memory->peer_bytes);
+	bytes = hb_bytes_least(bytes, slot->memory.movable_bytes);
+	uint64_t peer = hb_bytes_least(bytes, memory->peer_bytes);
 	memory->peer_bytes -= peer;
 	memory->host_bytes -= bytes - peer;
 	slot->memory.ordered_bytes = bytes;
@@ -128,7 +124,7 @@ static void start_need(struct hb_core *core)
 	}
 	const struct hb_memory_slot *need = &first->memory;
 	core->memory.asker = first->tenant.id;
-	core->memory.short_bytes = need->need_bytes - least(need->need_bytes, need->free_bytes);
+	core->memory.short_bytes = need->need_bytes - hb_bytes_least(need->need_bytes, need->free_bytes);
 	core->memory.moved_bytes = 0;
 	core->memory.peer_bytes = need->peer_bytes;
 	core->memory.host_bytes = need->host_bytes;
@@ -151,7 +147,7 @@ static void serve_need(struct hb_core *core)
 {
 	struct hb_memory_moves *memory = &core->memory;
 	struct low_memory low = count_low(core);
-	uint64_t missing = memory->short_bytes - least(memory->short_bytes, low.ordered_bytes);
+	uint64_t missing = memory->short_bytes - hb_bytes_least(memory->short_bytes, low.ordered_bytes);
 	if (!memory->short_bytes)
 		answer_need(core, HB_MEMORY_ENOUGH);
 	else if (core->now_ns >= memory->answer_by_ns)
@@ -240,11 +236,11 @@ static void end_order(struct hb_core *core, struct hb_slot *slot, uint64_t moved
 		slot->memory.skip_until_ns = core->now_ns + SKIP_NS;
 	slot->memory.ordered_bytes = 0;
 	memory->n_orders--;
-	slot->memory.movable_bytes -= least(slot->memory.movable_bytes, moved_bytes);
+	slot->memory.movable_bytes -= hb_bytes_least(slot->memory.movable_bytes, moved_bytes);
 	slot->memory.away_bytes += moved_bytes;
 	if (memory->asker == HB_TENANT_NONE)
 		return;
-	memory->short_bytes -= least(memory->short_bytes, moved_bytes);
+	memory->short_bytes -= hb_bytes_least(memory->short_bytes, moved_bytes);
 	memory->moved_bytes += moved_bytes;
 }
 
@@ -267,7 +263,7 @@ void hb_memory_forget(struct hb_core *core, struct hb_slot *slot)
 	if (memory->asker == slot->tenant.id)
 		memory->asker = HB_TENANT_NONE;
 	if (memory->asker != HB_TENANT_NONE)
-		memory->short_bytes -= least(memory->short_bytes, slot->memory.movable_bytes);
+		memory->short_bytes -= hb_bytes_least(memory->short_bytes, slot->memory.movable_bytes);
 	if (memory->returner == slot->tenant.id)
 		memory->returner = HB_TENANT_NONE;
 	slot->memory = (struct hb_memory_slot){0};

@@ -15,6 +15,7 @@
  * Example. Tenant a has 160 MiB elsewhere. HP frees 10 GiB. Ten seconds later a returns
  * 64 MiB, then 64 MiB, then 32 MiB.
  */
+#include "base/units.h"
 #include "core/core_priv.h"
 
 #include <errno.h>
@@ -28,11 +29,6 @@ static struct hb_slot *next_low(const struct hb_core *core, struct hb_slot *afte
 {
 	uint32_t id = hb_core_next_id(core, HB_PRIORITY_LOW, after ? after->tenant.id : HB_TENANT_NONE);
 	return id == HB_TENANT_NONE ? NULL : &core->slots[id];
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* Also after a move or a return, whose end changes the room. */
@@ -87,7 +83,7 @@ void hb_returns_settle(struct hb_core *core)
 	struct hb_slot *slot = choose_tenant(core);
 	if (!slot)
 		return;
-	slot->memory.returning_bytes = least(slot->memory.away_bytes, STEP_BYTES);
+	slot->memory.returning_bytes = hb_bytes_least(slot->memory.away_bytes, STEP_BYTES);
 	slot->memory.answer_by_ns = core->now_ns + STEP_LIMIT_NS;
 	memory->returner = slot->tenant.id;
 	hb_core_emit(core, HB_ACTION_MEMORY_RETURN, slot->tenant.id)->memory_return.return_bytes =
@@ -114,9 +110,9 @@ static void end_return(struct hb_core *core, struct hb_slot *slot, uint64_t byte
 	if (bytes < slot->memory.returning_bytes)
 		slot->memory.skip_return_ns = core->now_ns + SKIP_NS;
 	slot->memory.returning_bytes = 0;
-	slot->memory.away_bytes -= least(slot->memory.away_bytes, bytes);
+	slot->memory.away_bytes -= hb_bytes_least(slot->memory.away_bytes, bytes);
 	core->memory.returner = HB_TENANT_NONE;
-	update_room(core, core->memory.room_bytes - least(core->memory.room_bytes, bytes));
+	update_room(core, core->memory.room_bytes - hb_bytes_least(core->memory.room_bytes, bytes));
 }
 
 int hb_returns_post_room(struct hb_core *core, uint64_t room_bytes)

@@ -59,6 +59,8 @@ struct hb_rights hb_admit(const struct hb_daemon_config *config, bool system_mod
 		granted.priority = HB_PAGE_LOW;
 		snprintf(reason, 160, "priority high not granted: %s", name);
 	}
+	granted.elastic = granted.priority == HB_PAGE_LOW && config->elastic_host_bytes &&
+			  (wanted->elastic || (rule && rule->elastic));
 	return granted;
 }
 

@@ -16,6 +16,7 @@ struct hb_rights {
 	enum hb_page_priority priority;
 	int64_t slo_ns;        /* 0 = none, -1 = learned by the core */
 	uint64_t memory_bytes; /* 0 = no limit */
+	bool elastic;          /* LP: its memory may move (decision 0025) */
 };
 
 /*

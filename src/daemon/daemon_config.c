@@ -68,6 +68,7 @@ static const struct hb_config_key rule_keys[] = {
 	HB_CONFIG_CHOICE(struct hb_rule, priority, "priority", .choices = priorities, .required = true),
 	HB_CONFIG_BYTES(struct hb_rule, memory_bytes, "memory"),
 	HB_CONFIG_DURATION(struct hb_rule, slo_ns, "slo"),
+	HB_CONFIG_BOOL(struct hb_rule, elastic, "elastic"),
 	HB_CONFIG_END,
 };
 
@@ -83,6 +84,7 @@ static const struct hb_config_key keys[] = {
 			   .max = 10 * HB_NS_PER_S),
 	HB_CONFIG_TEXT(struct hb_daemon_config, low_minimum, "low_minimum", .check = check_low_minimum),
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
+	HB_CONFIG_BYTES(struct hb_daemon_config, elastic_host_bytes, "elastic_host"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, window_ns, "window", .min = 20 * HB_NS_PER_US, .max = HB_NS_PER_S),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
 	HB_CONFIG_TEXT(struct hb_daemon_config, trusted_driver, "trusted_driver"),

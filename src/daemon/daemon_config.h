@@ -38,6 +38,7 @@ struct hb_rule {
 	int priority;          /* enum hb_config_priority: the highest priority that is granted */
 	uint64_t memory_bytes; /* the most memory on each GPU; 0 = no limit */
 	int64_t slo_ns;        /* for tenants that request none; 0 = none, -1 = learned */
+	bool elastic;          /* programs of low priority have elastic memory without asking for it */
 	char name[32];         /* shown in messages */
 };
 
@@ -50,12 +51,13 @@ struct hb_daemon_config {
 	int64_t low_slice_ns, high_slice_ns; /* 0 = the default */
 	char low_minimum[8];                 /* share of the GPU that LP gets in any case, "20%"; "" = none */
 	uint64_t reserve_bytes;
-	char metrics[80];        /* address of the metrics endpoint; "" = off */
-	int64_t window_ns;       /* spatial engine: predicted LP time in flight beside HP */
-	int masks;               /* enum hb_config_masks */
-	char trusted_driver[32]; /* driver version on which masks may be used untried; "" = none */
-	int64_t idle_exit_ns;    /* the daemon ends after this long without tenants; 0 = never */
-	int64_t users;           /* system mode: for how many users places are kept free */
+	uint64_t elastic_host_bytes; /* memory of the host for moved memory of LP; 0 = no memory is elastic */
+	char metrics[80];            /* address of the metrics endpoint; "" = off */
+	int64_t window_ns;           /* spatial engine: predicted LP time in flight beside HP */
+	int masks;                   /* enum hb_config_masks */
+	char trusted_driver[32];     /* driver version on which masks may be used untried; "" = none */
+	int64_t idle_exit_ns;        /* the daemon ends after this long without tenants; 0 = never */
+	int64_t users;               /* system mode: for how many users places are kept free */
 	int64_t user_tenants, user_processes,
 		user_connections; /* the most of one user; 0 = what is not kept for others */
 	int others;               /* enum hb_config_priority: in system mode, the highest priority if no rule fits */
@@ -71,7 +73,7 @@ int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, str
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error);
 /*
- * Copies from `read` to *config what a running daemon can change: rules, isolation, reserve, others, idle_exit, window, masks.
+ * Copies from `read` to *config what a running daemon can change: rules, isolation, reserve, elastic_host, others, idle_exit, window, masks.
  * Writes the names of keys that differ and apply only after a restart to `later`; "" = none.
  */
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "daemon/elastic_records.h"
 #include "daemon/engine_file.h"
 #include "daemon/fd_closer.h"
 #include "daemon/gpu.h"
@@ -186,6 +187,7 @@ static void run_tick(struct hb_daemon *daemon, int64_t now_ns)
 		if (daemon->tenancies[i])
 			hb_tenancy_tick(daemon->tenancies[i]);
 	}
+	hb_elastic_grant_host(daemon);
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
 		hb_gpu_tick(daemon->gpus[i], now_ns);
 	hb_server_tick(daemon->server, now_ns);

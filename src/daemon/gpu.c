@@ -11,6 +11,7 @@
 #include "daemon/engine_runs.h"
 #include "daemon/gpu_boards.h"
 #include "daemon/gpu_core.h"
+#include "daemon/gpu_elastic.h"
 #include "daemon/gpu_gates.h"
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_memory.h"
@@ -41,6 +42,7 @@ void hb_gpu_poll(struct hb_gpu *gpu, int64_t now_ns)
 {
 	if (gpu->memory_changed)
 		hb_gpu_memory_share(gpu, now_ns);
+	hb_gpu_elastic_poll(gpu, now_ns);
 	hb_gpu_poll_gates(gpu, now_ns);
 }
 
@@ -78,6 +80,7 @@ void hb_gpu_tick(struct hb_gpu *gpu, int64_t now_ns)
 {
 	publish_active_high(gpu, now_ns);
 	hb_gpu_memory_share(gpu, now_ns);
+	hb_gpu_elastic_tick(gpu, now_ns);
 	hb_engine_runs_update(gpu, now_ns);
 	hb_gpu_minimum_tick(gpu, now_ns);
 	hb_gpu_publish_allowances(gpu);
@@ -121,6 +124,7 @@ static int post_tenant_add(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64
 static int enter_core(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
+	hb_gpu_elastic_forget(gpu, tenancy, now_ns);
 	*state = (struct hb_tenant_state){
 		.is_present = true, .gpu_index = state->gpu_index, .gate = HB_GATE_OPEN, .slices_changed = true};
 	if (tenancy->index >= gpu->tenants_end)
@@ -183,6 +187,8 @@ void hb_gpu_remove(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_n
 	if (!state->is_present)
 		return;
 	leave_core(gpu, tenancy, now_ns);
+	hb_gpu_elastic_forget(gpu, tenancy, now_ns);
+	hb_gpu_elastic_reset(gpu, tenancy->index);
 	state->is_present = false;
 	hb_gpu_close_doorbell(gpu, tenancy->index);
 	hb_previous_page_free(gpu, tenancy->index);
@@ -284,6 +290,9 @@ static int make_gpu(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_B
 	int result = hb_gpu_page_new(uuid, &made->page, &made->page_fd);
 	if (result == 0)
 		result = hb_gpu_make_core(made, hb_clock_now_ns());
+	made->elastic = hb_gpu_elastic_new();
+	if (result == 0 && !made->elastic)
+		result = -ENOMEM;
 	made->measures = result == 0 ? hb_gpu_measures_new(made) : NULL;
 	if (result == 0 && !made->measures)
 		result = -ENOMEM;
@@ -311,6 +320,7 @@ void hb_gpu_free(struct hb_gpu *gpu)
 	free(gpu->use);
 	free(gpu->fault);
 	hb_gpu_measures_free(gpu->measures);
+	hb_gpu_elastic_free(gpu->elastic);
 	free(gpu);
 }
 

@@ -2,8 +2,10 @@
 /* The scheduling core of one GPU; see gpu_core.h. */
 #include "daemon/gpu_core.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_elastic.h"
 #include "daemon/gpu_minimum.h"
 #include "daemon/recorder.h"
 #include "decide/defaults.h"
@@ -86,7 +88,7 @@ static void note_action(struct hb_gpu *gpu, const struct hb_action *action)
 		log_ejection(gpu, action);
 		return;
 	}
-	const struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, action->tenant);
+	struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, action->tenant);
 	struct hb_tenant_state *state = &gpu->tenants[action->tenant];
 	if (!tenancy)
 		return;
@@ -103,6 +105,7 @@ static void note_action(struct hb_gpu *gpu, const struct hb_action *action)
 		state->allowance_ppm = action->allowance.delay_ppm;
 		break;
 	default:
+		hb_gpu_elastic_act(gpu, tenancy, action, hb_clock_now_ns());
 		break;
 	}
 }

@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/elastic_records.h"
+#include "daemon/gpu_elastic.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/mps_server.h"
 #include "gpu/provider.h"
@@ -77,6 +79,12 @@ static uint64_t reported(const struct hb_gpu *gpu, const struct hb_tenancy *tena
 	return gpu->leases[tenancy->index].reported_bytes;
 }
 
+/* What the tenant reports as used, but has moved away from the GPU: the driver does not see it there. */
+static uint64_t count_away(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
+{
+	return hb_elastic_count(tenancy, gpu->tenants[tenancy->index].gpu_index).away;
+}
+
 /*
  * The driver gives no figures for clients of an MPS server. The tenant uses at most what is left of the GPU's used memory
  * without that of other processes and what the other LP tenants report.
@@ -92,7 +100,7 @@ static uint64_t read_rest(const struct hb_gpu *gpu, const struct hb_tenancy *ten
 	}
 	for (uint32_t i = 0; i < gpu->tenants_end; i++) {
 		const struct hb_tenancy *other = find_low(gpu, i);
-		uint64_t used = other && other != tenancy ? reported(gpu, other) : 0;
+		uint64_t used = other && other != tenancy ? subtract(reported(gpu, other), count_away(gpu, other)) : 0;
 		rest -= used < rest ? used : rest;
 	}
 	return rest;
@@ -101,14 +109,14 @@ static uint64_t read_rest(const struct hb_gpu *gpu, const struct hb_tenancy *ten
 /* Memory of the tenant's processes in the driver's last answer. False: the answer does not tell. */
 static bool read_driver(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint64_t *bytes)
 {
-	*bytes = 0;
+	*bytes = count_away(gpu, tenancy);
 	if (!gpu->use || !gpu->use->total_bytes || gpu->use->why[0])
 		return false;
 	for (uint32_t i = 0; i < gpu->use->n_users; i++) {
 		if (!hb_tenancy_has_process(tenancy, gpu->use->users[i].pid))
 			continue;
 		if (gpu->use->users[i].bytes == HB_GPU_BYTES_UNKNOWN) {
-			*bytes = read_rest(gpu, tenancy);
+			*bytes += read_rest(gpu, tenancy);
 			return true;
 		}
 		*bytes += gpu->use->users[i].bytes;
@@ -134,8 +142,9 @@ static uint64_t count_used(const struct hb_gpu *gpu, const struct hb_tenancy *te
 
 /* --- the driver's answers ---------------------------------------------------------------- */
 
-void hb_gpu_memory_begin_sample(struct hb_gpu *gpu)
+void hb_gpu_memory_begin_sample(struct hb_gpu *gpu, int64_t now_ns)
 {
+	hb_gpu_elastic_begin_sample(gpu, now_ns);
 	for (uint32_t i = 0; i < gpu->tenants_end; i++) {
 		const struct hb_tenancy *tenancy = find_low(gpu, i);
 		if (tenancy)
@@ -176,6 +185,7 @@ void hb_gpu_memory_end_sample(struct hb_gpu *gpu, int64_t now_ns)
 		if (find_low(gpu, i))
 			judge_report(gpu, find_low(gpu, i), now_ns);
 	hb_gpu_memory_share(gpu, now_ns);
+	hb_gpu_elastic_end_sample(gpu, now_ns);
 }
 
 /* --- leases -------------------------------------------------------------------------------- */
@@ -270,7 +280,8 @@ static void publish_sums(struct hb_gpu *gpu, uint64_t used, int64_t now_ns)
 }
 
 /*
- * First takes back what exceeds an equal share of the unused memory, then gives what is certainly free: between the two steps
+ * While HP is about to take memory that LP has made free, LP gets none of it. Otherwise:
+ * first takes back what exceeds an equal share of the unused memory, then gives what is certainly free: between the two steps
  * a process may have claimed memory of its old lease.
  */
 void hb_gpu_memory_share(struct hb_gpu *gpu, int64_t now_ns)
@@ -278,15 +289,16 @@ void hb_gpu_memory_share(struct hb_gpu *gpu, int64_t now_ns)
 	uint32_t n;
 	read_reports(gpu);
 	uint64_t used = sum_used(gpu, now_ns, &n);
+	bool held = hb_gpu_elastic_holds(gpu, now_ns);
 	gpu->memory_changed = false;
 	for (uint32_t i = 0; i < gpu->tenants_end; i++) {
 		const struct hb_tenancy *tenancy = find_low(gpu, i);
 		if (tenancy && limit_for(gpu, tenancy) != UINT64_MAX && !is_just_granted(gpu, i, now_ns))
-			lower_lease(gpu, tenancy, subtract(limit_for(gpu, tenancy), used) / n);
+			lower_lease(gpu, tenancy, held ? 0 : subtract(limit_for(gpu, tenancy), used) / n);
 	}
 	read_reports(gpu);
 	uint64_t committed = sum_committed(gpu, now_ns);
-	for (uint32_t i = 0; i < gpu->tenants_end; i++)
+	for (uint32_t i = 0; !held && i < gpu->tenants_end; i++)
 		if (find_low(gpu, i))
 			committed += raise_lease(gpu, find_low(gpu, i),
 						 subtract(limit_for(gpu, find_low(gpu, i)), used) / n, committed);
@@ -319,6 +331,8 @@ int hb_gpu_memory_ask(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint64_t b
 	gpu->memory_changed = true; /* afterwards the others get their shares again */
 	if (!hb_tenancy_is_low(tenancy) || limit_for(gpu, tenancy) == UINT64_MAX)
 		return 0;
+	if (hb_gpu_elastic_holds(gpu, now_ns))
+		return -EAGAIN;
 	for (uint32_t i = 0; i < gpu->tenants_end; i++)
 		if (find_low(gpu, i) && i != tenancy->index)
 			lower_lease(gpu, find_low(gpu, i), 0);

@@ -31,7 +31,7 @@ void hb_gpu_memory_share(struct hb_gpu *gpu, int64_t now_ns);
 int hb_gpu_memory_ask(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint64_t bytes, int64_t now_ns);
 
 /* Around a question to the driver about all GPUs: before it, and with its answer in gpu->use. */
-void hb_gpu_memory_begin_sample(struct hb_gpu *gpu);
+void hb_gpu_memory_begin_sample(struct hb_gpu *gpu, int64_t now_ns);
 void hb_gpu_memory_end_sample(struct hb_gpu *gpu, int64_t now_ns);
 
 #endif

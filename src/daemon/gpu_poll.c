@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/doorbell_listener.h"
+#include "daemon/gpu_elastic.h"
 
 /* Polling interval during a drain that will be reported by the doorbell: bounds the delay if the report is lost. */
 #define DRAIN_POLL_NS (20 * HB_NS_PER_MS)
@@ -71,8 +72,9 @@ static void open_doorbells(struct hb_gpu *gpu)
 
 void hb_gpu_update_doorbell(struct hb_gpu *gpu)
 {
-	uint32_t wanted = takes_turns(gpu) ? choose_news(gpu) : 0;
-	if (takes_turns(gpu))
+	bool moving = hb_gpu_elastic_is_waiting(gpu);
+	uint32_t wanted = (takes_turns(gpu) ? choose_news(gpu) : 0) | (moving ? HB_NEWS_MOVED : 0);
+	if (takes_turns(gpu) || moving)
 		open_doorbells(gpu);
 	gpu->poll_again = wanted & ~gpu->wanted_news;
 	gpu->wanted_news = wanted;

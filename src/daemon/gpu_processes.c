@@ -98,11 +98,11 @@ static bool start_thread(struct hb_gpu_processes *processes)
 	struct hb_daemon *daemon = processes->daemon;
 	processes->again = false;
 	processes->n = daemon->n_gpus;
+	processes->asked_ns = hb_clock_now_ns();
 	for (uint32_t i = 0; i < processes->n; i++) {
 		memcpy(processes->uuids[i], daemon->gpus[i]->uuid, HB_UUID_BYTES);
-		hb_gpu_memory_begin_sample(daemon->gpus[i]);
+		hb_gpu_memory_begin_sample(daemon->gpus[i], processes->asked_ns);
 	}
-	processes->asked_ns = hb_clock_now_ns();
 	processes->is_polling = uv_thread_create(&processes->thread, ask_driver, processes) == 0;
 	daemon->driver_threads += processes->is_polling;
 	return processes->is_polling;

@@ -13,6 +13,7 @@
 #define HB_GPUS_MAX 64
 
 struct hb_doorbell_listener;
+struct hb_elastic_gpu;
 struct hb_gpu_trial;
 struct hb_gpu_measures;
 struct hb_gpu_use;
@@ -118,6 +119,7 @@ struct hb_gpu {
 	struct hb_gpu_use *use; /* what the driver last said of the GPU; NULL = nothing yet */
 	struct hb_gpu_measures *measures;
 	struct hb_low_progress progress;
+	struct hb_elastic_gpu *elastic;
 };
 
 #endif

@@ -30,6 +30,13 @@ static int check_request(const struct hb_daemon *daemon, const struct hb_peer *p
 		return hb_error_set(error, -EINVAL, "this daemon serves %s GPUs; %s",
 				    daemon->options.simulated ? "simulated" : "real",
 				    simulated ? "start one with --gpu sim" : "start one without --gpu sim");
+	if (request->flags & HB_REGISTER_ELASTIC && request->priority == HB_PAGE_HIGH)
+		return hb_error_set(error, -EINVAL, "memory of high priority never moves, so it cannot be elastic");
+	if (request->flags & HB_REGISTER_ELASTIC && !daemon->config.elastic_host_bytes)
+		return hb_error_set(
+			error, -EINVAL,
+			"this daemon offers no elastic memory: set elastic_host in its configuration to the "
+			"memory of the host that moved memory may use");
 	bool server = request->flags & HB_REGISTER_SERVER;
 	if (server && memcmp(request->token, hb_mps_token(daemon->mps), HB_TOKEN_BYTES) != 0)
 		return hb_error_set(error, -EPERM, "the daemon did not start this MPS server");

@@ -21,6 +21,7 @@ enum hb_connection_wait {
 	HB_WAIT_MPS,         /* the start of the MPS server, which a registration needs */
 	HB_WAIT_FAULT,       /* the cause of a fault, which the answer to BYE names */
 	HB_WAIT_TERMINATION, /* the end of a tenant's GPU work */
+	HB_WAIT_MEMORY,      /* memory of LP that moves away */
 	HB_WAIT_DRIVER,      /* the driver's processes, which the status needs */
 	HB_WAIT_STATUS,      /* the next status document */
 };
@@ -36,6 +37,7 @@ struct hb_connection {
 	uint32_t features; /* of the client: enum hb_protocol_feature */
 	int64_t last_ns;
 	enum hb_connection_wait wait;
+	const struct hb_gpu *wait_gpu; /* HB_WAIT_MEMORY: where */
 	uint64_t wait_number;        /* of the tenant to answer, or the one that hb_supervision_terminate() returned */
 	struct hb_shared_text *text; /* text being sent; NULL = none */
 	size_t text_sent;

@@ -129,8 +129,15 @@ static int answer_result(struct hb_connection *connection, int result, const str
 static int serve_memory(struct hb_connection *connection)
 {
 	struct hb_error error = {""};
+	struct hb_memory_waiter waiter;
 	int result = hb_tenant_asks_memory(connection->server->daemon, &connection->peer,
-					   &connection->server->message.as_MEMORY, &error);
+					   &connection->server->message.as_MEMORY, &waiter, &error);
+	if (result == -EINPROGRESS) {
+		connection->wait = HB_WAIT_MEMORY;
+		connection->wait_gpu = waiter.gpu;
+		connection->wait_number = waiter.tenant;
+		return 0;
+	}
 	return answer_result(connection, result, &error);
 }
 

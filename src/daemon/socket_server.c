@@ -361,6 +361,21 @@ void hb_server_answer_terminated(struct hb_server *server, uint64_t number)
 	}
 }
 
+void hb_server_answer_memory(struct hb_server *server, const struct hb_gpu *gpu, const struct hb_tenancy *tenancy,
+			     int code, const char *why)
+{
+	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
+		struct hb_connection *connection = server->connections[i];
+		if (!connection || connection->wait != HB_WAIT_MEMORY || connection->wait_gpu != gpu ||
+		    connection->wait_number != tenancy->number)
+			continue;
+		connection->wait = HB_WAIT_NOTHING;
+		int result = code < 0 ? hb_connection_error(connection, code, why) : hb_connection_done(connection);
+		if (result < 0)
+			hb_connection_drop(connection);
+	}
+}
+
 void hb_server_answer_status(struct hb_server *server)
 {
 	hb_status_answers_go(server);

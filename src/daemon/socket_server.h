@@ -13,7 +13,9 @@
 #include <sys/types.h>
 
 struct hb_daemon;
+struct hb_gpu;
 struct hb_server;
+struct hb_tenancy;
 
 /* Takes the lock of the socket first (daemon->lock). 0, or negative errno with *error. */
 int hb_server_new(struct hb_daemon *daemon, struct hb_server **server, struct hb_error *error);
@@ -26,6 +28,9 @@ void hb_server_tick(struct hb_server *server, int64_t now_ns);
 void hb_server_answer_registrations(struct hb_server *server);
 /* The culprit of a fault was chosen: answers the BYE messages that waited for it. */
 void hb_server_answer_faults(struct hb_server *server);
+/* Answers the MEMORY of this HP tenant about this GPU: 0, or negative errno with a text. */
+void hb_server_answer_memory(struct hb_server *server, const struct hb_gpu *gpu, const struct hb_tenancy *tenancy,
+			     int code, const char *why);
 /* The work of MPS clients has ended, or the time limit was reached: answers the TERMINATE that waited for it. */
 void hb_server_answer_terminated(struct hb_server *server, uint64_t number);
 /* The driver has reported the GPUs' processes: answers the status requests that waited for it. */

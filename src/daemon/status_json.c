@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/uuid.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_elastic.h"
 #include "daemon/gpu_events.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/mps_faults.h"
@@ -83,6 +84,7 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 		return NULL;
 	add_gpu_use(object, daemon, gpu->use);
 	hb_status_set(object, "health", hb_gpu_health_json(gpu, now_ns));
+	hb_status_set(object, "elastic", hb_gpu_elastic_json(gpu, now_ns));
 	hb_status_set(object, "beacons", beacons_json(gpu));
 	bool estimated;
 	uint32_t low_ppm = hb_gpu_usage_low_active(gpu, &estimated);

@@ -12,6 +12,7 @@
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/engine_advice.h"
+#include "daemon/gpu_elastic.h"
 #include "daemon/gpu_minimum.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/request_rings.h"
@@ -387,6 +388,7 @@ static json_t *gpu_use_json(struct hb_tenancy *tenancy, uint32_t gpu_index)
 	char advice[256];
 	hb_engine_advice_text(gpu, tenancy, advice, sizeof advice);
 	hb_status_set(object, "engine_advice", json_string(advice));
+	hb_status_set(object, "elastic", hb_tenant_elastic_json(gpu, tenancy, hb_clock_now_ns()));
 	add_overhead(object, tenancy, gpu_index);
 	add_core_state(object, hb_core_tenant(gpu->core, tenancy->index));
 	add_running(object, tenancy, hb_core_tenant(gpu->core, tenancy->index));

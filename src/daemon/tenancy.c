@@ -6,6 +6,7 @@
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/elastic_records.h"
 #include "daemon/engine_runs.h"
 #include "daemon/gpu.h"
 #include "daemon/gpu_boards.h"
@@ -98,6 +99,7 @@ static void drop_member(struct hb_member *member)
 	member->watch = NULL;
 	if (member->slot < HB_PAGE_PROCESSES) {
 		keep_counters(tenancy, member->slot);
+		hb_elastic_leave(tenancy, member->slot);
 		hb_page_slot_free(tenancy->page, member->slot);
 		tenancy->n_members--;
 		give_places(tenancy, HB_PLACE_PROCESS, 1);
@@ -306,6 +308,8 @@ static int adopt_contents(struct hb_tenancy *tenancy)
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
 		if (page->processes[slot].state == HB_PAGE_ACTIVE && adopt_process(tenancy, slot) < 0)
 			hb_page_slot_free(page, slot);
+	tenancy->rights.elastic |= page->elastic & HB_ELASTIC_ON && hb_tenancy_is_low(tenancy);
+	hb_elastic_adopt(tenancy);
 	tenancy->repairs = REPAIRS_MAX;
 	return 0;
 }
@@ -324,7 +328,8 @@ static void fill_rights(struct hb_tenancy *tenancy, const struct hb_msg_register
 	struct hb_daemon *daemon = tenancy->daemon;
 	const struct hb_rights wanted = {.priority = (enum hb_page_priority)request->priority,
 					 .slo_ns = request->slo_ns,
-					 .memory_bytes = request->memory_bytes};
+					 .memory_bytes = request->memory_bytes,
+					 .elastic = request->flags & HB_REGISTER_ELASTIC};
 	tenancy->rights = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &wanted,
 				   tenancy->reduced);
 	tenancy->attainment_ppm = request->attainment_ppm ? request->attainment_ppm : HB_DEFAULT_ATTAINMENT_PPM;
@@ -454,7 +459,8 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy)
 	page->slo_ns = tenancy->rights.slo_ns;
 	page->attainment_ppm = tenancy->attainment_ppm;
 	page->low_minimum_ppm = hb_low_minimum_ppm(tenancy->daemon);
-	page->features = HB_FEATURE_LEASES | HB_FEATURE_DOORBELL | HB_FEATURE_BOARDS;
+	page->features = HB_FEATURE_LEASES | HB_FEATURE_DOORBELL | HB_FEATURE_BOARDS | HB_FEATURE_ELASTIC;
+	page->elastic = hb_tenancy_is_elastic(tenancy) ? HB_ELASTIC_ON : 0;
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
 		struct hb_page_gpu *page_gpu = &page->gpus[i];
 		page_gpu->limit_bytes = tenancy->rights.memory_bytes ? tenancy->rights.memory_bytes : UINT64_MAX;
@@ -476,7 +482,15 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 				    "tenant %u runs inside the MPS server, where a program cannot change its priority; "
 				    "end it and start it again with --priority %s",
 				    tenancy->number, rights->priority == HB_PAGE_HIGH ? "high" : "low");
+	if (new_priority && tenancy->rights.elastic)
+		return hb_error_set(
+			error, -EBUSY,
+			"the memory of tenant %u is elastic, which memory of high priority never is; end it and "
+			"start it again with --priority high",
+			tenancy->number);
+	bool elastic = tenancy->rights.elastic; /* a process is elastic from its start, or never */
 	tenancy->rights = *rights;
+	tenancy->rights.elastic = elastic;
 	if (change->fields & HB_SET_SLO && change->attainment_ppm)
 		tenancy->attainment_ppm = change->attainment_ppm;
 	if (change->fields & HB_SET_WEIGHT)

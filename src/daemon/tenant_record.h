@@ -65,12 +65,13 @@ struct hb_tenancy {
 	uint32_t n_gpus;
 	uint64_t totals
 		[HB_PAGE_GPUS]; /* memory of the GPUs as the tenant reported it; counts for itself if the driver reports none */
-	uint64_t past[HB_N_COUNTS]; /* summed counters of processes that have ended */
-	int64_t learned_slo_ns;     /* SLO that a replaced core had learned; 0 = none */
-	int64_t rings_read_ns;      /* time of the last reading of its processes' request rings; 0 = never */
-	int64_t rings_next_ns;      /* time of the next reading */
-	int64_t images_ns;          /* time of the last check for processes that have executed another program */
-	uint32_t repairs;           /* remaining attempts to repair memory sums; 0 = nothing to repair */
+	uint64_t host_limits[HB_PAGE_ELASTIC]; /* bytes of host memory granted to each record of elastic memory */
+	uint64_t past[HB_N_COUNTS];            /* summed counters of processes that have ended */
+	int64_t learned_slo_ns;                /* SLO that a replaced core had learned; 0 = none */
+	int64_t rings_read_ns;                 /* time of the last reading of its processes' request rings; 0 = never */
+	int64_t rings_next_ns;                 /* time of the next reading */
+	int64_t images_ns; /* time of the last check for processes that have executed another program */
+	uint32_t repairs;  /* remaining attempts to repair memory sums; 0 = nothing to repair */
 };
 
 /* An MPS server is neither high nor low priority: it gets time slices, but no gate and no memory limit. */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/gpu_boards.h"
+#include "daemon/gpu_elastic.h"
 #include "daemon/gpu_memory.h"
 #include "daemon/tenancy.h"
 
@@ -25,13 +26,25 @@ static struct hb_tenancy *find_requester(struct hb_daemon *daemon, const struct 
 	return NULL;
 }
 
+/* HP: the driver refused an allocation. */
+static int ask_for_move(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint64_t bytes, struct hb_error *error)
+{
+	const char *why;
+	int result = hb_gpu_elastic_need(gpu, tenancy, bytes, hb_clock_now_ns(), &why);
+	hb_daemon_wake(gpu->daemon);
+	return result == -EINPROGRESS ? result : hb_error_set(error, result, "%s", why);
+}
+
 int hb_tenant_asks_memory(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_memory *request,
-			  struct hb_error *error)
+			  struct hb_memory_waiter *waiter, struct hb_error *error)
 {
 	struct hb_gpu *gpu;
 	struct hb_tenancy *tenancy = find_requester(daemon, peer, request->token, request->uuid, &gpu, error);
 	if (!tenancy)
 		return -ESRCH;
+	*waiter = (struct hb_memory_waiter){gpu, tenancy->number};
+	if (hb_tenancy_is_high(tenancy))
+		return ask_for_move(gpu, tenancy, request->bytes, error);
 	int result = hb_gpu_memory_ask(gpu, tenancy, request->bytes, hb_clock_now_ns());
 	hb_daemon_wake(daemon);
 	if (result == -EAGAIN)

@@ -74,7 +74,8 @@ struct hb_msg_header {
 enum hb_protocol_feature {
 	HB_PROTOCOL_ONE_WRITER = 1,  /* the client maps GPU pages read-only (else: previous_page.h) */
 	HB_PROTOCOL_SUPERVISION = 2, /* HB_REGISTER_SUPERVISED and TERMINATE */
-	HB_PROTOCOL_ALL_FEATURES = 3,
+	HB_PROTOCOL_ELASTIC = 4,     /* HB_REGISTER_ELASTIC, and MEMORY of HP */
+	HB_PROTOCOL_ALL_FEATURES = 7,
 };
 
 struct hb_msg_hello {
@@ -107,7 +108,9 @@ enum hb_register_flags {
 	HB_REGISTER_MPS = 16, /* the process was started with the environment of the daemon's MPS server */
 	HB_REGISTER_SUPERVISED =
 		32, /* with CREATE: if the tenant runs in the MPS server, the process stays as its supervisor */
-	HB_REGISTER_ALL_FLAGS = 63,
+	/* with CREATE, low priority: the tenant's memory may move; only a daemon with HB_PROTOCOL_ELASTIC knows it */
+	HB_REGISTER_ELASTIC = 64,
+	HB_REGISTER_ALL_FLAGS = 127,
 };
 
 struct hb_msg_register {
@@ -177,7 +180,11 @@ struct hb_msg_board {
 	uint32_t zero;
 };
 
-/* An LP process needs `bytes` more than its tenant's lease allows (hb_page_gpu.low_lease_bytes). DONE: the lease is larger now. */
+/*
+ * LP: the process needs `bytes` more than its tenant's lease allows (hb_page_gpu.low_lease_bytes). DONE: the lease is larger
+ * now. HP: the driver has refused an allocation of `bytes`. DONE, after 3 s at the latest: memory of LP has moved away, so
+ * the process calls the driver again.
+ */
 struct hb_msg_memory {
 	struct hb_msg_header header;
 	unsigned char token[HB_TOKEN_BYTES];

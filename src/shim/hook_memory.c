@@ -62,7 +62,8 @@ CUresult hb_hook_cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (hb_elastic_allocate(pointer, bytes))
 		return note_allocated(&claim, CUDA_SUCCESS, HB_MEMORY_POINTER, pointer);
-	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuMemAlloc_v2)(pointer, bytes)), HB_MEMORY_POINTER, pointer);
+	return note_allocated(&claim, HB_DOUBT(HB_WITH_ROOM(&claim, HB_REAL(cuMemAlloc_v2)(pointer, bytes))),
+			      HB_MEMORY_POINTER, pointer);
 }
 
 /* The driver permits elements of these sizes. */
@@ -86,7 +87,8 @@ CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (allocate_pitched(pointer, pitch, width_bytes, height, element_bytes))
 		return note_allocated(&claim, CUDA_SUCCESS, HB_MEMORY_POINTER, pointer);
-	CUresult result = HB_DOUBT(HB_REAL(cuMemAllocPitch_v2)(pointer, pitch, width_bytes, height, element_bytes));
+	CUresult result = HB_DOUBT(
+		HB_WITH_ROOM(&claim, HB_REAL(cuMemAllocPitch_v2)(pointer, pitch, width_bytes, height, element_bytes)));
 	if (result == CUDA_SUCCESS)
 		hb_memory_adjust(&claim, hb_size_times(*pitch, height));
 	return note_allocated(&claim, result, HB_MEMORY_POINTER, pointer);
@@ -120,7 +122,8 @@ CUresult hb_hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d
 	uint64_t bytes = d ? hb_size_array(d->Width, d->Height, d->Format, d->NumChannels) : 0;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuArrayCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
+	return note_allocated(&claim, HB_DOUBT(HB_WITH_ROOM(&claim, HB_REAL(cuArrayCreate_v2)(array, d))),
+			      HB_MEMORY_ARRAY, array);
 }
 
 CUresult hb_hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -128,7 +131,8 @@ CUresult hb_hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTO
 	struct hb_claim claim;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), d ? hb_size_array3d(d, 1) : 0))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuArray3DCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
+	return note_allocated(&claim, HB_DOUBT(HB_WITH_ROOM(&claim, HB_REAL(cuArray3DCreate_v2)(array, d))),
+			      HB_MEMORY_ARRAY, array);
 }
 
 CUresult hb_hook_cuArrayDestroy(CUarray array)
@@ -143,8 +147,8 @@ CUresult hb_hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRA
 	struct hb_claim claim;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), d ? hb_size_array3d(d, levels) : 0))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuMipmappedArrayCreate)(array, d, levels)), HB_MEMORY_MIPMAP,
-			      array);
+	return note_allocated(&claim, HB_DOUBT(HB_WITH_ROOM(&claim, HB_REAL(cuMipmappedArrayCreate)(array, d, levels))),
+			      HB_MEMORY_MIPMAP, array);
 }
 
 CUresult hb_hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
@@ -163,7 +167,7 @@ CUresult hb_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, prop ? hb_gpu_at(&prop->location) : HB_PAGE_GPUS, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = HB_DOUBT(HB_REAL(cuMemCreate)(handle, bytes, prop, flags));
+	CUresult result = HB_DOUBT(HB_WITH_ROOM(&claim, HB_REAL(cuMemCreate)(handle, bytes, prop, flags)));
 	if (result == CUDA_SUCCESS)
 		hb_memory_note(&claim, HB_MEMORY_PHYSICAL, *handle, 0);
 	else

@@ -67,7 +67,8 @@ static CUresult note_pool_allocated(const struct hb_claim *claim, CUresult resul
 								      : CUDA_ERROR_OUT_OF_MEMORY; \
 		if (!hb_memory_claim_kept(&claim, hb_tenant_gpu(), bytes)) \
 			return CUDA_ERROR_OUT_OF_MEMORY; \
-		return note_pool_allocated(&claim, HB_REAL(name)(pointer, bytes, stream), pointer); \
+		return note_pool_allocated(&claim, HB_WITH_ROOM(&claim, HB_REAL(name)(pointer, bytes, stream)), \
+					   pointer); \
 	}
 
 ALLOC_ASYNC(cuMemAllocAsync, CU_STREAM_LEGACY)
@@ -83,7 +84,8 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, CU_STREAM_PER_THREAD)
 							  : CUDA_ERROR_OUT_OF_MEMORY; \
 		if (!hb_memory_claim_kept(&claim, gpu, bytes)) \
 			return CUDA_ERROR_OUT_OF_MEMORY; \
-		return note_pool_allocated(&claim, HB_REAL(name)(pointer, bytes, pool, stream), pointer); \
+		return note_pool_allocated(&claim, HB_WITH_ROOM(&claim, HB_REAL(name)(pointer, bytes, pool, stream)), \
+					   pointer); \
 	}
 
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, CU_STREAM_LEGACY)

@@ -16,10 +16,13 @@
 #include <string.h>
 #include <time.h>
 
-/* How long an allocation waits for memory that other LP tenants do not use. */
-#define ASK_MOST_NS HB_NS_PER_S
+/* How long an allocation waits for memory that other LP tenants do not use, or until HP has got what it needs. */
+#define ASK_MOST_NS (4 * HB_NS_PER_S)
 #define ASK_AGAIN_NS (20 * HB_NS_PER_MS)
 #define ASK_TRIES 3
+/* The same for an allocation of HP and memory of LP that moves away. */
+#define ROOM_MOST_NS (3 * HB_NS_PER_S)
+#define ROOM_ROUNDS 3
 
 /* Bytes that the driver kept when last asked, minus those that allocations have used since. They are on the account. */
 static hb_page_u64 kept_bytes[HB_N_KEPT][HB_PAGE_GPUS];
@@ -203,6 +206,30 @@ bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 		return true;
 	hb_shim_count(HB_COUNT_allocations_refused, 1);
 	return false;
+}
+
+static bool can_make_room(const struct hb_place *place, const struct hb_claim *claim)
+{
+	uint32_t features = place->page ? atomic_load_explicit(&place->page->features, memory_order_relaxed) : 0;
+	return claim->gpu < HB_PAGE_GPUS && (features & HB_FEATURE_ELASTIC) && !is_low(place) &&
+	       !hb_daemon_silent(place);
+}
+
+bool hb_memory_make_room(struct hb_room *room, const struct hb_claim *claim)
+{
+	if (!can_make_room(hb_place(), claim) || room->rounds++ == ROOM_ROUNDS)
+		return false;
+	int64_t now_ns = hb_clock_now_ns();
+	if (!room->until_ns)
+		room->until_ns = now_ns + ROOM_MOST_NS;
+	int result = -ENOMEM;
+	for (; now_ns < room->until_ns; now_ns = hb_clock_now_ns()) {
+		result = hb_tenant_ask_room(claim->gpu, claim->bytes, (int)((room->until_ns - now_ns) / HB_NS_PER_MS));
+		if (result != -EAGAIN)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_NS}, NULL);
+	}
+	return result == 0;
 }
 
 /* Takes up to `bytes` of what pools keep. Returns how much. */

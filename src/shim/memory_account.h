@@ -19,6 +19,26 @@ struct hb_claim {
 
 /* Claims room. False: the tenant's limit or HP's reserve leaves none (counted). A GPU that is not on the page has no limit. */
 bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes);
+/* Time and rounds that a refused allocation of HP has used; begins as {0}. */
+struct hb_room {
+	int64_t until_ns;
+	int rounds;
+};
+/*
+ * The driver has refused the claimed allocation with CUDA_ERROR_OUT_OF_MEMORY. True: memory of LP has moved away
+ * (decision 0025), so the driver should be called again; at most three times within 3 s. Only in HP.
+ */
+bool hb_memory_make_room(struct hb_room *room, const struct hb_claim *claim);
+/* Calls the driver, in HP again after room was made. */
+#define HB_WITH_ROOM(claim, call) \
+	({ \
+		struct hb_room hb_room_ = {0}; \
+		CUresult hb_result_ = (call); \
+		while (hb_result_ == CUDA_ERROR_OUT_OF_MEMORY && hb_memory_make_room(&hb_room_, (claim))) \
+			hb_result_ = (call); \
+		hb_result_; \
+	})
+
 /* Gives the room back, because the driver refused. */
 void hb_memory_cancel(const struct hb_claim *claim);
 /* Corrects the claim to `bytes`, because the pitch is known only after the call. */

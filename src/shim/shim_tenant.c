@@ -170,16 +170,27 @@ const unsigned char *hb_tenant_token(void)
 	return options.token;
 }
 
-int hb_tenant_ask_memory(unsigned gpu, uint64_t bytes)
+static int ask_memory(unsigned gpu, uint64_t bytes, int limit_ms)
 {
 	const struct hb_place *place = hb_place();
 	struct hb_error error = {.text = ""};
 	int socket = hb_tenant_connect();
 	if (socket < 0)
 		return socket;
+	hb_client_limit(socket, limit_ms);
 	int result = hb_client_ask_memory(socket, options.token, place->page->gpus[gpu].uuid, bytes, &error);
 	close(socket);
 	return result;
+}
+
+int hb_tenant_ask_memory(unsigned gpu, uint64_t bytes)
+{
+	return ask_memory(gpu, bytes, RETRY_TIMEOUT_MS);
+}
+
+int hb_tenant_ask_room(unsigned gpu, uint64_t bytes, int limit_ms)
+{
+	return ask_memory(gpu, bytes, limit_ms);
 }
 
 /* With the lock held. Returns 0 or a negative errno. */

@@ -72,6 +72,12 @@ const unsigned char *hb_tenant_token(void);
  */
 int hb_tenant_ask_memory(unsigned gpu, uint64_t bytes);
 
+/*
+ * HP: the driver has refused an allocation of `bytes`. Waits, at most for this long, until the daemon has moved memory of LP
+ * away. 0: the driver may have room now; or a negative errno.
+ */
+int hb_tenant_ask_room(unsigned gpu, uint64_t bytes, int limit_ms);
+
 /* Returns the descriptor of the page's memfd if its size is `bytes`. -EAGAIN: ask later; or another negative errno. */
 int hb_tenant_page_fd(size_t bytes);
 

@@ -336,7 +336,12 @@ static void garbage_is_survived(void **state)
 				event.request_past.harm_ns = (int64_t)hb_rng_below(&rng, 1000000);
 			}
 			if (event.kind == HB_EVENT_MEMORY_STATE && hb_rng_below(&rng, 4))
-				event.memory_state.movable_bytes = hb_rng_below(&rng, UINT64_C(1) << 40);
+				event.memory_state = (__typeof__(event.memory_state)){
+					hb_rng_below(&rng, UINT64_C(1) << 40), hb_rng_below(&rng, UINT64_C(1) << 40)};
+			if (event.kind == HB_EVENT_MEMORY_ROOM && hb_rng_below(&rng, 4))
+				event.memory_room.room_bytes = hb_rng_below(&rng, UINT64_C(1) << 40);
+			if (event.kind == HB_EVENT_MEMORY_RETURNED && hb_rng_below(&rng, 4))
+				event.memory_returned.returned_bytes = hb_rng_below(&rng, UINT64_C(1) << 27);
 			if (event.kind == HB_EVENT_MEMORY_NEED && hb_rng_below(&rng, 4))
 				event.memory_need.need_bytes = hb_rng_below(&rng, UINT64_C(1) << 40);
 			if (event.kind == HB_EVENT_MEMORY_MOVED && hb_rng_below(&rng, 4))

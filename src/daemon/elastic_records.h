@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The records of elastic memory on the tenant pages (struct hb_page_elastic): what the
+ * processes report, and how much memory of the host each may use. All values are
+ * untrusted: a process can write anything to its tenant's page.
+ */
+#ifndef HB_DAEMON_ELASTIC_RECORDS_H
+#define HB_DAEMON_ELASTIC_RECORDS_H
+
+#include "daemon/tenant_record.h"
+
+/* Elastic memory of a tenant on one GPU, all its processes together, in bytes. */
+struct hb_elastic_bytes {
+	uint32_t records; /* processes with such memory; the rest is 0 if there is none */
+	uint64_t local, peer, host;
+	uint64_t away;    /* the part of `host` that the daemon has granted, and so believes */
+	uint64_t movable; /* can move now: as much as the processes have prepared host memory for */
+	uint64_t held;    /* could move, but there is no prepared host memory for it */
+	uint64_t spare, leaked;
+	uint64_t host_limit;
+	uint64_t stays[HB_N_PAGE_STAYS]; /* cannot move, by enum hb_page_stay */
+};
+
+/* Whether the tenant was started with elastic memory. */
+bool hb_tenancy_is_elastic(const struct hb_tenancy *tenancy);
+/* Whether the record belongs to a running process of the tenant and to this GPU of the page. */
+bool hb_elastic_owns(const struct hb_tenancy *tenancy, uint32_t record, uint32_t gpu_index);
+struct hb_elastic_bytes hb_elastic_count(const struct hb_tenancy *tenancy, uint32_t gpu_index);
+/* What a record can move to the host now. */
+uint64_t hb_elastic_movable(const struct hb_tenancy *tenancy, uint32_t record);
+/* The page was made by an earlier daemon: its grants stay in force until the next tick. */
+void hb_elastic_adopt(struct hb_tenancy *tenancy);
+/* The process has left its slot: frees its records. */
+void hb_elastic_leave(struct hb_tenancy *tenancy, uint32_t slot);
+/* Every HB_TICK_MS: divides the host memory of the configuration among the records of all tenants. */
+void hb_elastic_grant_host(struct hb_daemon *daemon);
+/* Bytes of host memory that all records may use together. */
+uint64_t hb_elastic_granted(const struct hb_daemon *daemon);
+
+#endif
