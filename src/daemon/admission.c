@@ -19,6 +19,8 @@ static bool rule_fits(const struct hb_rule *rule, const struct hb_peer *peer)
 		return false;
 	if (rule->unit[0] && strcmp(rule->unit, peer->unit) != 0)
 		return false;
+	if (rule->registered_by == HB_CONFIG_BY_ROOT && !peer->by_root)
+		return false;
 	return !rule->cgroup[0] || is_below(peer->cgroup, rule->cgroup);
 }
 

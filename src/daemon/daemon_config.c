@@ -16,6 +16,8 @@
 #include <string.h>
 
 static const char *const priorities[] = {"low", "high", NULL};
+/* In the order of enum hb_config_registrar. */
+static const char *const registrars[] = {"anybody", "root", NULL};
 static const char *const engines[] = {"auto", "temporal", "turns", "spatial", NULL};
 static const char *const isolations[] = {"strict", "shared", NULL};
 /* In the order of enum hb_config_masks. */
@@ -65,6 +67,7 @@ static const struct hb_config_key rule_keys[] = {
 	HB_CONFIG_TEXT(struct hb_rule, user, "user"),
 	HB_CONFIG_TEXT(struct hb_rule, unit, "unit"),
 	HB_CONFIG_TEXT(struct hb_rule, cgroup, "cgroup"),
+	HB_CONFIG_CHOICE(struct hb_rule, registered_by, "registered_by", .choices = registrars),
 	HB_CONFIG_CHOICE(struct hb_rule, priority, "priority", .choices = priorities, .required = true),
 	HB_CONFIG_BYTES(struct hb_rule, memory_bytes, "memory"),
 	HB_CONFIG_DURATION(struct hb_rule, slo_ns, "slo"),

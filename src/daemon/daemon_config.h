@@ -30,11 +30,15 @@ enum hb_config_masks { HB_CONFIG_MASKS_SPREAD, HB_CONFIG_MASKS_GPCS };
 /* Whether `engine: auto` may make HP a client of the MPS server, where a fault of LP ends HP, too. */
 enum hb_config_isolation { HB_CONFIG_ISOLATION_STRICT, HB_CONFIG_ISOLATION_SHARED };
 
+/* Who registered a tenant: its own process, or root for it (`hb register`). */
+enum hb_config_registrar { HB_CONFIG_BY_ANYBODY, HB_CONFIG_BY_ROOT };
+
 /* A rule for tenants. The first rule that fits a process decides; an empty text fits every process. */
 struct hb_rule {
 	char user[64];
 	char unit[128];
 	char cgroup[256];      /* this path and all paths below it */
+	int registered_by;     /* enum hb_config_registrar */
 	int priority;          /* enum hb_config_priority: the highest priority that is granted */
 	uint64_t memory_bytes; /* the most memory on each GPU; 0 = no limit */
 	int64_t slo_ns;        /* for tenants that request none; 0 = none, -1 = learned */

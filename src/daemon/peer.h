@@ -9,6 +9,7 @@
 
 #include "daemon/cgroup_place.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -23,6 +24,7 @@ struct hb_peer {
 	char cgroup[256];     /* path in the unified hierarchy; "" = not known */
 	struct hb_cgroup_place place; /* container, pod, Slurm job: for people only */
 	char unit[128];               /* unit of the system's systemd, see hb_peer_unit(); "" = not known */
+	bool by_root;                 /* root registered this process for its user (protocol/job_file.h) */
 };
 
 /* Reads pid, user, group and start time. 0, or negative errno when the kernel does not name the peer. */

@@ -3,6 +3,7 @@
 #include "daemon/process.h"
 
 #include "base/clock.h"
+#include "base/proc_stat.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -49,46 +50,29 @@ FILE *hb_process_file(pid_t pid, const char *file)
 	return fopen(path, "re");
 }
 
-/* Reads /proc/PID/stat into `line`. Returns the text from field `number` (3 and up) on; NULL = no such process. */
-static const char *read_stat(pid_t pid, int number, char *line, int size)
-{
-	FILE *file = hb_process_file(pid, "stat");
-	if (!file)
-		return NULL;
-	char *read = fgets(line, size, file);
-	fclose(file);
-	/* The second field is the program's name and may contain any text: fields are counted from its last parenthesis. */
-	char *field = read ? strrchr(line, ')') : NULL;
-	for (int i = 2; field && i < number; i++)
-		field = strchr(field + 1, ' ');
-	return field ? field + 1 : NULL;
-}
-
 uint64_t hb_process_start_ticks(pid_t pid)
 {
-	char line[1024];
-	const char *field = read_stat(pid, 22, line, sizeof line);
-	return field ? strtoull(field, NULL, 10) : 0;
+	return hb_proc_start_ticks(pid);
 }
 
 uint64_t hb_process_image(pid_t pid)
 {
-	char line[1024];
-	const char *field = read_stat(pid, 28, line, sizeof line);
+	char line[HB_PROC_STAT_LINE];
+	const char *field = hb_proc_stat(pid, 28, line);
 	return field ? strtoull(field, NULL, 10) : 0;
 }
 
 pid_t hb_process_parent(pid_t pid)
 {
-	char line[1024];
-	const char *field = read_stat(pid, 4, line, sizeof line);
+	char line[HB_PROC_STAT_LINE];
+	const char *field = hb_proc_stat(pid, 4, line);
 	return field ? (pid_t)strtol(field, NULL, 10) : 0;
 }
 
 bool hb_process_is_stopped(pid_t pid)
 {
-	char line[1024];
-	const char *state = read_stat(pid, 3, line, sizeof line);
+	char line[HB_PROC_STAT_LINE];
+	const char *state = hb_proc_stat(pid, 3, line);
 	return state && (*state == 'T' || *state == 't');
 }
 

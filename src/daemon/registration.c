@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "daemon/engine_choice.h"
 #include "daemon/gpu_events.h"
+#include "daemon/job_registration.h"
 #include "daemon/mps_server.h"
 #include "daemon/privileged.h"
 #include "daemon/process.h"
@@ -201,7 +202,7 @@ static int lead_known(struct hb_tenancy *tenancy, const struct hb_peer *peer, co
 }
 
 static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
-			 const char *command, size_t command_length, int page_fd, struct hb_grant *grant,
+			 const char *command, size_t command_length, int page_fd, bool leads, struct hb_grant *grant,
 			 struct hb_error *error)
 {
 	bool expected = request->flags & (HB_REGISTER_CREATE | HB_REGISTER_SERVER);
@@ -217,14 +218,34 @@ static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, c
 		return hb_user_places_refuse(daemon, peer, HB_PLACE_TENANT, error);
 	if (result < 0)
 		return hb_error_set(error, result, "cannot create the tenant: %s", strerror(-result));
-	if (!(request->flags & HB_REGISTER_CREATE))
+	if (!leads)
 		return 0;
 	result = lead_tenant(grant->tenancy, peer, error);
 	/* A tenant that comes with a page runs already. */
-	if (result == 0 && page_fd < 0)
+	if (result == 0 && page_fd < 0 && request->flags & HB_REGISTER_CREATE)
 		result = prepare_engine(grant->tenancy, grant, error);
 	if (result < 0)
 		hb_tenancy_free(grant->tenancy);
+	return result;
+}
+
+/* The first registration with a token. */
+static int create_any(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
+		      const char *command, size_t command_length, int page_fd, struct hb_grant *grant,
+		      struct hb_error *error)
+{
+	struct hb_job_registration job;
+	int found = hb_job_registration_find(daemon, peer, request, &job, error);
+	if (found < 0)
+		return found;
+	if (!found)
+		return create_tenant(daemon, peer, request, command, command_length, page_fd,
+				     request->flags & HB_REGISTER_CREATE, grant, error);
+	int result = create_tenant(daemon, &job.first, &job.request, command, command_length, page_fd, true, grant,
+				   error);
+	if (result == 0)
+		grant->tenancy->most = job.most;
+	hb_peer_close(&job.first);
 	return result;
 }
 
@@ -288,7 +309,7 @@ int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const stru
 	int result = check_request(daemon, peer, request, error);
 	if (result == 0)
 		result = known ? check_join(known, peer, page_fd, error)
-			       : create_tenant(daemon, peer, request, command, command_length, page_fd, grant, error);
+			       : create_any(daemon, peer, request, command, command_length, page_fd, grant, error);
 	if (result == 0 && known)
 		result = lead_known(known, peer, request, error);
 	if (result < 0)

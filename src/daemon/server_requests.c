@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "daemon/gpu_processes.h"
+#include "daemon/job_registration.h"
 #include "daemon/mps_faults.h"
 #include "daemon/page_memory.h"
 #include "daemon/recorder.h"
@@ -89,11 +90,13 @@ static int serve_bye(struct hb_connection *connection)
 	if (hb_supervision_leave(daemon->supervision, bye.token, connection->peer.pid))
 		return hb_connection_done(connection);
 	struct hb_tenancy *tenancy = hb_tenancy_find(daemon, bye.token);
-	bool supervisor = tenancy && tenancy->flags & HB_REGISTER_SUPERVISED && tenancy->leader.watch &&
-			  tenancy->leader.pid == connection->peer.pid;
+	bool leads = tenancy && tenancy->leader.watch && tenancy->leader.pid == connection->peer.pid;
+	bool supervisor = leads && tenancy->flags & HB_REGISTER_SUPERVISED;
 	uint32_t number = supervisor ? tenancy->number : 0;
 	bool undecided = supervisor && hb_mps_faults_wait(tenancy);
-	if (!tenancy || hb_tenancy_leave(tenancy, connection->peer.pid) < 0)
+	/* Root speaks for the process that it registered. */
+	bool for_job = tenancy && tenancy->peer.by_root && connection->peer.uid == 0;
+	if (!tenancy || hb_tenancy_leave(tenancy, for_job ? tenancy->peer.pid : connection->peer.pid) < 0)
 		return hb_connection_error(connection, -ESRCH,
 					   "this process does not belong to the tenant with that token");
 	hb_daemon_wake(daemon);
@@ -190,7 +193,8 @@ static int serve_set(struct hb_connection *connection)
 	/* The rules for the tenant's own user apply to everyone who changes it, except root. */
 	struct hb_rights granted = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &wanted,
 					    reduced);
-	if (reduced[0] && connection->peer.uid != 0)
+	bool allowed = !reduced[0] && hb_job_may_have(tenancy, &wanted, reduced);
+	if (!allowed && connection->peer.uid != 0)
 		return hb_connection_error(connection, -EPERM, reduced);
 	int result = hb_tenancy_set(tenancy, &change, connection->peer.uid == 0 ? &wanted : &granted, &error);
 	HB_FAULT(daemon_set);

@@ -44,6 +44,7 @@ struct hb_tenancy {
 	struct hb_user *user;    /* is charged for the tenant, its processes and GPUs; NULL = an MPS server */
 	uint32_t flags;          /* enum hb_register_flags */
 	struct hb_rights rights; /* what the tenant may have now */
+	struct hb_rights most;   /* peer.by_root: the most that its user may set */
 	char reduced[160];       /* why the rights are less than requested; "" = they are not */
 	uint32_t attainment_ppm;
 	uint32_t weight;          /* share of the GPU among LP tenants */

@@ -10,6 +10,12 @@
 static const char *const engines[] = {
 	[HB_ENGINE_TEMPORAL] = "temporal", [HB_ENGINE_TURNS] = "turns", [HB_ENGINE_SPATIAL] = "spatial"};
 
+const char *const hb_tenant_option_variables[] = {
+	"HB_TENANT",       "HB_PRIORITY", "HB_SLO_NS",      "HB_ATTAINMENT_PPM",
+	"HB_MEMORY_BYTES", "HB_WEIGHT",   "HB_PCIE_WEIGHT", "HB_ENGINE",
+	"HB_ROLE",         "HB_MPS",      "HB_GPU",         NULL,
+};
+
 void hb_tenant_options_init(struct hb_tenant_options *options)
 {
 	*options = (struct hb_tenant_options){.priority = HB_PAGE_LOW, .weight = 1};

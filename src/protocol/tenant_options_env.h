@@ -20,6 +20,9 @@
 
 #include "protocol/daemon_client.h"
 
+/* The names of these variables, then NULL. */
+extern const char *const hb_tenant_option_variables[];
+
 /* Sets priority low, no limits and no token, as for a process that was started without `hb run`. */
 void hb_tenant_options_init(struct hb_tenant_options *options);
 /* Reads the options that the environment has; invalid values are ignored (fail open). -ENOENT: there is no HB_TENANT. */
