@@ -35,6 +35,8 @@ static const char usage[] =
 	"  --process PID        required\n"
 	"  --priority high|low  required; rules with 'registered_by: root' decide whether it is\n"
 	"                       granted. The user cannot raise it later\n"
+	"  --open               any process of the user that knows the environment may join the\n"
+	"                       tenant, not only processes that PID started\n"
 	"  --require            fail if the priority is not granted\n"
 	"  --slo OBJECTIVE      10ms, p99<10ms, auto (learned while the program runs alone), none\n"
 	"                       (default)\n"
@@ -53,6 +55,7 @@ static const char usage[] =
 enum register_option_code {
 	OPTION_USER = HB_TENANT_OPTIONS_END,
 	OPTION_PROCESS,
+	OPTION_OPEN,
 	OPTION_REQUIRE,
 	OPTION_MPS,
 	OPTION_NO_SIGNS,
@@ -100,6 +103,9 @@ static int take_option(void *argument, int code, const char *value)
 		return take_user(request, value);
 	case OPTION_PROCESS:
 		return take_process(request, value);
+	case OPTION_OPEN:
+		request->job.open = true;
+		return -1;
 	case OPTION_REQUIRE:
 		request->required = true;
 		return -1;
@@ -124,6 +130,7 @@ static int read_command_line(int argc, char **argv, struct register_request *req
 		HB_TENANT_OPTION_ROWS,
 		{"user", required_argument, NULL, OPTION_USER},
 		{"process", required_argument, NULL, OPTION_PROCESS},
+		{"open", no_argument, NULL, OPTION_OPEN},
 		{"require", no_argument, NULL, OPTION_REQUIRE},
 		{"mps", no_argument, NULL, OPTION_MPS},
 		{"no-signs", no_argument, NULL, OPTION_NO_SIGNS},
@@ -141,7 +148,8 @@ static int read_command_line(int argc, char **argv, struct register_request *req
 		return hb_cli_usage_error(COMMAND, "'%s': only one name can be given", argv[optind + 1]);
 	if (request->in_mps && request->options.priority == HB_PAGE_HIGH)
 		return hb_cli_usage_error(COMMAND, "--mps is for --priority low");
-	request->options.command = optind < argc ? argv[optind] : "job";
+	snprintf(request->job.name, sizeof request->job.name, "%s", optind < argc ? argv[optind] : "job");
+	request->options.command = request->job.name;
 	return -1;
 }
 

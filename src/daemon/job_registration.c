@@ -48,6 +48,8 @@ int hb_job_registration_find(const struct hb_daemon *daemon, const struct hb_pee
 	if (!open_first(&file, &job->first))
 		return 0;
 	job->request = *request;
+	job->open = file.open;
+	snprintf(job->name, sizeof job->name, "%s", file.name);
 	job->most = (struct hb_rights){.priority = file.priority, .memory_bytes = file.memory_bytes};
 	if (job->request.priority == HB_PAGE_HIGH)
 		job->request.priority = file.priority;

@@ -13,6 +13,8 @@
 struct hb_job_registration {
 	struct hb_peer first;           /* the job's first process; open */
 	struct hb_msg_register request; /* with at most the rights that root announced */
+	char name[128];                 /* shown as the command */
+	bool open;                      /* any process of the user may join */
 	struct hb_rights most;          /* the most that the job's user may set later */
 };
 

@@ -159,7 +159,7 @@ static int check_rules(const struct hb_tenancy *tenancy, const struct hb_peer *p
 {
 	const struct hb_daemon *daemon = tenancy->daemon;
 	char reason[160];
-	if (hb_tenancy_is_server(tenancy) || peer->uid == 0 ||
+	if (hb_tenancy_is_server(tenancy) || peer->uid == 0 || tenancy->open ||
 	    hb_admit_join(&daemon->config, daemon->options.system_mode, &tenancy->peer, &tenancy->rights, peer,
 			  reason) ||
 	    descends_from_tenant(tenancy, peer))
@@ -241,10 +241,12 @@ static int create_any(struct hb_daemon *daemon, const struct hb_peer *peer, cons
 	if (!found)
 		return create_tenant(daemon, peer, request, command, command_length, page_fd,
 				     request->flags & HB_REGISTER_CREATE, grant, error);
-	int result = create_tenant(daemon, &job.first, &job.request, command, command_length, page_fd, true, grant,
+	int result = create_tenant(daemon, &job.first, &job.request, job.name, strlen(job.name), page_fd, true, grant,
 				   error);
-	if (result == 0)
+	if (result == 0) {
 		grant->tenancy->most = job.most;
+		grant->tenancy->open = job.open;
+	}
 	hb_peer_close(&job.first);
 	return result;
 }

@@ -45,6 +45,7 @@ struct hb_tenancy {
 	uint32_t flags;          /* enum hb_register_flags */
 	struct hb_rights rights; /* what the tenant may have now */
 	struct hb_rights most;   /* peer.by_root: the most that its user may set */
+	bool open;               /* peer.by_root: any process of the user that knows the token may join */
 	char reduced[160];       /* why the rights are less than requested; "" = they are not */
 	uint32_t attainment_ppm;
 	uint32_t weight;          /* share of the GPU among LP tenants */

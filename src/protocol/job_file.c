@@ -18,7 +18,8 @@
 #define FOLDER "jobs"
 #define CLEAN_MOST 1000
 #define NAME_CHARS (2 * HB_TOKEN_BYTES)
-#define FORMAT "hummingbird job 1 uid %u pid %d start %" PRIu64 " priority %u memory %" PRIu64 " user "
+#define FORMAT \
+	"hummingbird job 1 uid %u pid %d start %" PRIu64 " priority %u memory %" PRIu64 " open %u user %63s name "
 
 static int folder_path(const char *socket_path, char path[HB_PATH_MAX + sizeof FOLDER])
 {
@@ -62,7 +63,7 @@ static int write_text(int folder, const char *name, const char *text)
 int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], struct hb_job *job,
 		 struct hb_error *error)
 {
-	char path[HB_PATH_MAX + sizeof FOLDER], name[NAME_CHARS + 1], text[256];
+	char path[HB_PATH_MAX + sizeof FOLDER], name[NAME_CHARS + 1], text[512];
 	int result = folder_path(socket_path, path);
 	if (result < 0)
 		return hb_error_set(error, result, "%s: the path is too long", socket_path);
@@ -74,8 +75,8 @@ int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYT
 		return hb_error_set(error, folder, "%s: cannot use this folder: %s", path, strerror(-folder));
 	job->start_ticks = hb_proc_start_ticks(job->pid);
 	hb_token_format(token, name);
-	snprintf(text, sizeof text, FORMAT "%.63s\n", (unsigned)job->uid, (int)job->pid, job->start_ticks,
-		 (unsigned)job->priority, job->memory_bytes, job->user);
+	snprintf(text, sizeof text, FORMAT "%s\n", (unsigned)job->uid, (int)job->pid, job->start_ticks,
+		 (unsigned)job->priority, job->memory_bytes, (unsigned)job->open, job->user, job->name);
 	result = job->start_ticks ? write_text(folder, name, text) : -ESRCH;
 	close(folder);
 	if (result == -ESRCH)
@@ -86,23 +87,25 @@ int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYT
 
 static int parse(const char *text, struct hb_job *job)
 {
-	unsigned uid, priority;
+	unsigned uid, priority, open_to_user;
 	int pid, end = 0;
 	/* NOLINTNEXTLINE(cert-err34-c): numbers out of range are no use to an attacker, who cannot write the file */
-	if (sscanf(text, FORMAT "%n", &uid, &pid, &job->start_ticks, &priority, &job->memory_bytes, &end) != 5 ||
-	    !end || priority > HB_PAGE_HIGH || pid <= 0)
+	int fields = sscanf(text, FORMAT "%n", &uid, &pid, &job->start_ticks, &priority, &job->memory_bytes,
+			    &open_to_user, job->user, &end);
+	if (fields != 7 || !end || priority > HB_PAGE_HIGH || pid <= 0)
 		return -EBADMSG;
+	job->open = open_to_user;
 	job->uid = (uid_t)uid;
 	job->pid = (pid_t)pid;
 	job->priority = (enum hb_page_priority)priority;
-	snprintf(job->user, sizeof job->user, "%.*s", (int)strcspn(text + end, "\n"), text + end);
+	snprintf(job->name, sizeof job->name, "%.*s", (int)strcspn(text + end, "\n"), text + end);
 	return 0;
 }
 
 /* Reads the file `name` of the folder. */
 static int read_job(int folder, const char *name, uid_t trusted, struct hb_job *job)
 {
-	char text[256];
+	char text[512];
 	struct stat found;
 	int file = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (file < 0)

@@ -13,12 +13,15 @@
 #include "base/error.h"
 #include "protocol/protocol.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct hb_job {
 	uid_t uid;
-	char user[64];                  /* login name, for rules */
-	pid_t pid;                      /* the tenant's first process: the tenant exists as long as it */
+	char user[64];  /* login name, for rules */
+	char name[128]; /* what `hb status` shows as the command */
+	bool open; /* any process of the user that knows the token may join, not only descendants of the first one */
+	pid_t pid; /* the tenant's first process: the tenant exists as long as it */
 	uint64_t start_ticks;           /* of this process, in ticks since boot; hb_job_write() fills it in */
 	enum hb_page_priority priority; /* the highest that the tenant may get */
 	uint64_t memory_bytes;          /* the most memory on each GPU; 0 = no limit */

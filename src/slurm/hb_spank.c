@@ -88,14 +88,14 @@ static int take_memory(int val, const char *value, int remote)
 	return take_word("--hb-memory", value, memory_option, sizeof memory_option);
 }
 
-struct spank_option spank_options[] = {
+static struct spank_option options[] = {
 	{(char *)"hb-priority", (char *)"high|low",
-	 (char *)"GPU priority; the partition or QOS decides which is allowed (Hummingbird)", 1, 0, take_priority},
+	 (char *)"GPU priority; partition or QOS decides which is allowed (Hummingbird)", 1, 0, take_priority},
 	{(char *)"hb-slo", (char *)"OBJECTIVE", (char *)"latency objective of high priority, e.g. 10ms (Hummingbird)",
 	 1, 0, take_slo},
-	{(char *)"hb-memory", (char *)"SIZE", (char *)"most GPU memory on each GPU, e.g. 40GiB (Hummingbird)", 1, 0,
+	{(char *)"hb-memory", (char *)"SIZE", (char *)"most memory on each GPU, e.g. 40GiB (Hummingbird)", 1, 0,
 	 take_memory},
-	SPANK_OPTIONS_TABLE_END};
+};
 
 /* Returns the rest of `text` after `name`, or NULL. */
 static const char *value_after(const char *text, const char *name)
@@ -159,6 +159,19 @@ static const char *given_priority(const struct settings *settings, const char *p
 	return is_listed(settings->low, partition) ? "low" : NULL;
 }
 
+typedef int load_by_number(job_info_msg_t **, uint32_t, uint16_t);
+typedef int load_by_step(job_info_msg_t **, slurm_step_id_t, uint16_t);
+
+/* Newer releases of Slurm changed the type of the second argument. */
+static int load_job(job_info_msg_t **message, uint32_t job_id)
+{
+	void *load = (void *)slurm_load_job;
+	if (__builtin_types_compatible_p(__typeof__(slurm_load_job), load_by_number))
+		return ((load_by_number *)load)(message, job_id, SHOW_ALL);
+	return ((load_by_step *)load)(
+		message, (slurm_step_id_t){.job_id = job_id, .step_id = NO_VAL, .step_het_comp = NO_VAL}, SHOW_ALL);
+}
+
 /* Sets *priority: "high", "low", or NULL = the step is no tenant. Returns -1 with `failure`. */
 static int choose_priority(const struct settings *settings, uint32_t job_id, const char **priority)
 {
@@ -167,7 +180,7 @@ static int choose_priority(const struct settings *settings, uint32_t job_id, con
 	*priority = *priority_option ? priority_option : NULL;
 	if (!asks && strcmp(priority_option, "high") != 0)
 		return 0;
-	if (asks && (slurm_load_job(&message, job_id, SHOW_ALL) != SLURM_SUCCESS || message->record_count < 1)) {
+	if (asks && (load_job(&message, job_id) != SLURM_SUCCESS || message->record_count < 1)) {
 		snprintf(failure, sizeof failure, "slurmctld does not tell partition and QOS of job %u: %s", job_id,
 			 slurm_strerror(errno));
 		return -1;
@@ -334,6 +347,16 @@ static void register_step(spank_t spank, const struct settings *settings, const 
 static bool is_remote(spank_t spank)
 {
 	return spank_context() == S_CTX_REMOTE;
+}
+
+/* A table `spank_options` would offer the options to srun, but not to sbatch and salloc. */
+int slurm_spank_init(spank_t spank, int argc, char **argv)
+{
+	for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+		if (spank_context() != S_CTX_SLURMD && spank_context() != S_CTX_JOB_SCRIPT &&
+		    spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
+			slurm_error("Hummingbird: cannot register option --%s", options[i].name);
+	return 0;
 }
 
 /* As root in slurmstepd, before it takes the user's rights. */
