@@ -6,6 +6,7 @@
 # open to all processes of the user that know its environment. See docs/slurm.md.
 #
 # HB_SLURM_HIGH and HB_SLURM_LOW: partitions, separated by blanks; set them here or in /etc/default/hummingbird-slurm.
+# shellcheck source=/dev/null
 [ -r "${HB_SLURM_DEFAULTS:=/etc/default/hummingbird-slurm}" ] && . "$HB_SLURM_DEFAULTS"
 hb=${HB_SLURM_HB:-/usr/bin/hb}
 folder=${HB_SLURM_FOLDER:-/run/hummingbird-slurm}
@@ -13,7 +14,7 @@ priority=
 for name in ${HB_SLURM_LOW:-}; do [ "$name" = "$SLURM_JOB_PARTITION" ] && priority=low; done
 for name in ${HB_SLURM_HIGH:-}; do [ "$name" = "$SLURM_JOB_PARTITION" ] && priority=high; done
 [ -n "$priority" ] || exit 0
-mkdir -p -m 0755 "$folder" || exit 0
+mkdir -p "$folder" && chmod 755 "$folder" || exit 0
 # The keeper holds no descriptor of slurmd, which would wait for it.
 setsid sleep infinity </dev/null >/dev/null 2>&1 &
 keeper=$!

@@ -64,7 +64,7 @@ enum register_option_code {
 
 struct register_request {
 	struct hb_tenant_options options;
-	struct hb_job job;
+	struct hb_job_file job;
 	bool has_priority, has_user, required, in_mps, no_signs;
 };
 

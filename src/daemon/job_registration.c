@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Reads the job's file. False: there is none that root, or the user of a per-user daemon, wrote. */
-static bool read_file(const struct hb_daemon *daemon, const unsigned char *token, struct hb_job *job)
+static bool read_file(const struct hb_daemon *daemon, const unsigned char *token, struct hb_job_file *job)
 {
 	uid_t trusted = daemon->options.system_mode ? 0 : daemon->owner;
 	int result = hb_job_read(daemon->options.socket, token, trusted, job);
@@ -22,7 +22,7 @@ static bool read_file(const struct hb_daemon *daemon, const unsigned char *token
 	return result == 0;
 }
 
-static bool open_first(const struct hb_job *job, struct hb_peer *first)
+static bool open_first(const struct hb_job_file *job, struct hb_peer *first)
 {
 	if (hb_peer_of(job->pid, first) < 0)
 		return false;
@@ -40,7 +40,7 @@ int hb_job_registration_find(const struct hb_daemon *daemon, const struct hb_pee
 			     const struct hb_msg_register *request, struct hb_job_registration *job,
 			     struct hb_error *error)
 {
-	struct hb_job file;
+	struct hb_job_file file;
 	if (!read_file(daemon, request->token, &file))
 		return 0;
 	if (peer->uid != 0 && peer->uid != file.uid)

@@ -94,7 +94,7 @@ static int serve_bye(struct hb_connection *connection)
 	bool supervisor = leads && tenancy->flags & HB_REGISTER_SUPERVISED;
 	uint32_t number = supervisor ? tenancy->number : 0;
 	bool undecided = supervisor && hb_mps_faults_wait(tenancy);
-	/* Root speaks for the process that it registered. */
+	/* Root reports on behalf of the process that it registered. */
 	bool for_job = tenancy && tenancy->peer.by_root && connection->peer.uid == 0;
 	if (!tenancy || hb_tenancy_leave(tenancy, for_job ? tenancy->peer.pid : connection->peer.pid) < 0)
 		return hb_connection_error(connection, -ESRCH,

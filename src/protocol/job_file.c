@@ -60,7 +60,7 @@ static int write_text(int folder, const char *name, const char *text)
 	return result;
 }
 
-int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], struct hb_job *job,
+int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], struct hb_job_file *job,
 		 struct hb_error *error)
 {
 	char path[HB_PATH_MAX + sizeof FOLDER], name[NAME_CHARS + 1], text[512];
@@ -85,7 +85,7 @@ int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYT
 			  : 0;
 }
 
-static int parse(const char *text, struct hb_job *job)
+static int parse(const char *text, struct hb_job_file *job)
 {
 	unsigned uid, priority, open_to_user;
 	int pid, end = 0;
@@ -103,7 +103,7 @@ static int parse(const char *text, struct hb_job *job)
 }
 
 /* Reads the file `name` of the folder. */
-static int read_job(int folder, const char *name, uid_t trusted, struct hb_job *job)
+static int read_job(int folder, const char *name, uid_t trusted, struct hb_job_file *job)
 {
 	char text[512];
 	struct stat found;
@@ -124,7 +124,8 @@ static int read_job(int folder, const char *name, uid_t trusted, struct hb_job *
 	return parse(text, job);
 }
 
-int hb_job_read(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], uid_t trusted, struct hb_job *job)
+int hb_job_read(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], uid_t trusted,
+		struct hb_job_file *job)
 {
 	char name[NAME_CHARS + 1];
 	int folder = open_folder(socket_path, trusted);
@@ -150,7 +151,7 @@ void hb_job_remove(const char *socket_path, const unsigned char token[HB_TOKEN_B
 void hb_job_clean(const char *socket_path)
 {
 	char path[HB_PATH_MAX + sizeof FOLDER];
-	struct hb_job job;
+	struct hb_job_file job;
 	DIR *folder = folder_path(socket_path, path) == 0 ? opendir(path) : NULL;
 	if (!folder)
 		return;

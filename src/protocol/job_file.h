@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct hb_job {
+struct hb_job_file {
 	uid_t uid;
 	char user[64];  /* login name, for rules */
 	char name[128]; /* what `hb status` shows as the command */
@@ -28,13 +28,14 @@ struct hb_job {
 };
 
 /* Writes the file of this token beside the socket; makes the folder. 0 or negative errno with *error. */
-int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], struct hb_job *job,
+int hb_job_write(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], struct hb_job_file *job,
 		 struct hb_error *error);
 /*
  * Reads it. `trusted`: the user, besides root, whose files count. -ENOENT: root registered no such job. -EPERM: somebody else
  * can write to the file or the folder. -EBADMSG: the file is damaged.
  */
-int hb_job_read(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], uid_t trusted, struct hb_job *job);
+int hb_job_read(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES], uid_t trusted,
+		struct hb_job_file *job);
 void hb_job_remove(const char *socket_path, const unsigned char token[HB_TOKEN_BYTES]);
 /* Removes the files of jobs whose first process has ended, at most 1000 of them. */
 void hb_job_clean(const char *socket_path);

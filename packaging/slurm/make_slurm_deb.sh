@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds hummingbird-slurm_VERSION_ARCH.deb: the plugin of Slurm and the scripts for sites without it.
-# usage: packaging/slurm/make_deb.sh [OUTPUT FOLDER]. Needs gcc, dpkg-dev and libslurm-dev of the Slurm release that will load it.
+# usage: packaging/slurm/make_slurm_deb.sh [OUTPUT FOLDER]. Needs gcc, dpkg-dev and libslurm-dev of the Slurm release that will load it.
 cd "$(dirname "$0")/../.."
 . tools/setup.sh
 
