@@ -58,20 +58,32 @@ static int64_t round_ns(int64_t ns)
 	return ns / unit * unit;
 }
 
+/* What a tenant's lists count, and in which unit. */
+enum list_unit { SHARE, LATENCY, COUNT };
+
+static enum list_unit find_key(const char *what, char key[32])
+{
+	bool is_share = strcmp(what, "share") == 0, is_latency = strcmp(what, "p50") == 0 || strcmp(what, "p99") == 0;
+	snprintf(key, 32, "%s%s", what, is_share ? "_ppm" : is_latency ? "_ns" : "");
+	return is_share ? SHARE : is_latency ? LATENCY : COUNT;
+}
+
 const char *hb_top_history_tenant(const struct hb_top_tenant *tenant, const json_t *use, const char *what, int width,
 				  char text[HB_TOP_HISTORY_MAX])
 {
-	char key[16], bars[HB_SPARKLINE_MAX], most_text[HB_UNITS_TEXT_MAX], slo_text[HB_UNITS_TEXT_MAX];
-	bool is_share = strcmp(what, "share") == 0;
-	snprintf(key, sizeof key, "%s_%s", what, is_share ? "ppm" : "ns");
-	const json_t *numbers = json_object_get(json_object_get(use, "history"), key);
-	double most = find_most(numbers), slo = is_share ? PPM : (double)tenant->slo_ns;
+	char key[32], bars[HB_SPARKLINE_MAX], most_text[HB_UNITS_TEXT_MAX], slo_text[HB_UNITS_TEXT_MAX];
+	enum list_unit unit = find_key(what, key);
+	const json_t *history = json_object_get(use, "history"), *numbers = json_object_get(history, key);
+	double most = find_most(numbers), full = unit == SHARE ? PPM : unit == LATENCY ? (double)tenant->slo_ns : 0;
+	double step_s = (double)hb_status_number(history, "step_ns") / (double)HB_NS_PER_S;
 	text[0] = '\0';
-	if (most <= 0 || width < 60)
+	if (most <= 0 || width < 60 || (unit == COUNT && step_s <= 0))
 		return text;
-	hb_sparkline(numbers, slo > most ? slo : most, (size_t)width - 50, bars);
-	if (is_share)
+	hb_sparkline(numbers, full > most ? full : most, (size_t)width - 50, bars);
+	if (unit == SHARE)
 		snprintf(text, HB_TOP_HISTORY_MAX, "%s up to %.0f%%", bars, 100 * most / PPM);
+	else if (unit == COUNT)
+		snprintf(text, HB_TOP_HISTORY_MAX, "%s up to %.*f/s", bars, most / step_s < 10 ? 1 : 0, most / step_s);
 	else
 		snprintf(text, HB_TOP_HISTORY_MAX, "%s up to %s%s%s", bars,
 			 hb_duration_format(round_ns((int64_t)most), most_text), tenant->slo_ns > 0 ? ", SLO " : "",

@@ -14,8 +14,8 @@
 const char *hb_top_history_gpu(const json_t *gpu, int width, char text[HB_TOP_HISTORY_MAX]);
 
 /*
- * Formats one line of a tenant: "<bars> up to 5.4ms, SLO 5ms". `what` is "p50", "p99" or "share". The full height is the
- * largest value, or the SLO if that is larger. "" if there is nothing to draw. Returns `text`.
+ * Formats one line of a tenant: "<bars> up to 5.4ms, SLO 5ms". `what` is "p50", "p99", "share", or a count of
+ * the history ("launches"). The full height is the largest value, the SLO if that is larger, or 100 %. "" if there is nothing to draw. Returns `text`.
  */
 const char *hb_top_history_tenant(const struct hb_top_tenant *tenant, const json_t *use, const char *what, int width,
 				  char text[HB_TOP_HISTORY_MAX]);

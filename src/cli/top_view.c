@@ -485,7 +485,7 @@ void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int heigh
 	emit_mechanisms(&page, use);
 	emit_labelled(&page, "missed", hb_status_format_misses(use, text));
 	emit_labelled(&page, "takeovers", hb_status_format_takeovers(tenant->json, text));
-	static const char *const drawn[] = {"share", "p50", "p99"};
+	static const char *const drawn[] = {"share", "p50", "p99", "launches", "preemptions", "takeovers"};
 	for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++)
 		if (*hb_top_history_tenant(tenant, use, drawn[i], width, history))
 			emit_format(&page, HB_TOP_PLAIN, "%-14s %s", drawn[i], history);

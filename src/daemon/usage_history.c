@@ -389,7 +389,7 @@ json_t *hb_tenant_usage_json(const struct hb_gpu *gpu, uint32_t tenancy)
 	if (!usage)
 		usage = &none;
 	struct lists_needed needed = find_lists(usage);
-	json_t *lists = json_object();
+	json_t *lists = json_pack("{s:I}", "step_ns", (json_int_t)HB_USAGE_STEP_NS);
 	bool estimated = usage->n && !hb_tenant_usage_step(usage, 0)->is_exact;
 	json_object_set_new(lists, "estimated", json_boolean(estimated));
 	for (uint32_t i = usage->n; i > 0; i--)

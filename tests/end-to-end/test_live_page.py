@@ -57,6 +57,7 @@ class LivePage(unittest.TestCase):
         self.assertIn(stack.status()["gpus"][0]["name"], page.run("document.querySelector('#gpus').innerText"))
         page.wait_for(f"{ROWS}.some(r => /cuda-tenant.*high.*10 ms/.test(r.replaceAll('\\t', ' ')))")
         page.wait_for("/^~?[0-9]+ %$/.test(document.querySelector('#gpus tbody').rows[0].cells[6].innerText)")
+        self.assertEqual(page.run("[...columns.map(([name]) => name), 'LP active'].filter(name => !help[name])"), [])
         # Every cause of a missed request that the daemon counts has a text.
         counted = {name for tenant in stack.tenants() for gpu in tenant["gpus"] for name in gpu["scheduling"] if name.startswith("missed_")}
         self.assertEqual(set(page.run("Object.keys(causes)")), counted)
@@ -74,7 +75,7 @@ class LivePage(unittest.TestCase):
         latency = CHART % next(name for name in page.run("[...document.querySelectorAll('figure')].map(f => f.dataset.chart)")
                                if name.endswith("latency"))
         self.assertRegex(page.run(f"{latency}.querySelector('svg').textContent"), "SLO 10 ms")
-        self.assertRegex(page.run(f"{latency}.innerText"), r"p50 [0-9.]+ [um]?s\s+p99 [0-9.]+ [um]?s\s+requests [0-9.]+/s")
+        self.assertRegex(page.run(f"{latency}.innerText"), r"p99 [0-9.]+ [um]?s\s+p50 [0-9.]+ [um]?s\s+requests [0-9.]+/s")
         page.wait_for("lately.gpus[0].history.high_ppm.length > 1")
         page.run(f"{use}.querySelector('svg').focus()")
         page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
