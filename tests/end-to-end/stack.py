@@ -16,6 +16,7 @@ Imported by the tests of this folder and of tests/fault, and by
 bench/side_by_side.py, which may also run on a real GPU. HB_BUILD names the
 build folder.
 """
+import contextlib
 import json
 import os
 import queue
@@ -305,8 +306,10 @@ class Stack:
         finally:
             if kind is not None:
                 self.show_logs()
+            # All of them first: what a program has started may keep its output open, which close() reads to the end.
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             for program in self.programs:
                 program.close()
-            for pid in self.processes():
-                os.kill(pid, signal.SIGKILL)
             shutil.rmtree(self.folder, ignore_errors=True)
