@@ -27,7 +27,7 @@ def build_previous():
     archive = subprocess.run(["git", "-C", SOURCE, "archive", PREVIOUS], stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["tar", "-x", "-C", OLD], input=archive, check=True)
     build = os.path.join(OLD, "build")
-    subprocess.run(["meson", "setup", "--buildtype=release", "-Dtests=false", build, OLD], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["meson", "setup", "-Doptimization=1", "-Ddebug=false", "-Dtests=false", build, OLD], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["ninja", "-C", build, *TARGETS], check=True, stdout=subprocess.DEVNULL)
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Shares of low priority in `hb sim`, with the recorded programs of an H200. Simulated time: exact on every machine."""
+import functools
 import json
 import os
 import subprocess
@@ -11,14 +12,15 @@ import unittest
 HB = sys.argv.pop(1)
 
 
+@functools.cache
 def simulate(sharing, *programs, seconds=20):
     done = subprocess.run([HB, "sim", "--sharing", sharing, "--seconds", str(seconds), "--json", *programs],
                           capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def speeds(sharing, *programs, seconds=20):
-    return [low["relative"] for low in simulate(sharing, *programs, seconds=seconds)["low"]]
+def speeds(sharing, *programs):
+    return [low["relative"] for low in simulate(sharing, *programs)["low"]]
 
 
 class Weights(unittest.TestCase):
