@@ -3,6 +3,7 @@
 #include "simcuda/sim_driver.h"
 
 #include "base/clock.h"
+#include "base/uuid.h"
 #include "simcuda/sim_rm_abi.h"
 
 #include <stdio.h>
@@ -28,10 +29,36 @@ static void after_fork_in_child(void)
 	}
 }
 
-/* Reads "1,0": ordinals of GPUs in the given order, up to the first that does not exist. Names "GPU-..." are not supported. */
+/*
+ * Reads one entry: a number, or the beginning of a UUID that no other GPU has. Returns the GPU; -1 = there is none. *end =
+ * after the entry.
+ */
+static int read_visible_gpu(const char *text, const char **end)
+{
+	char uuid_text[HB_UUID_TEXT_SIZE], *number_end;
+	unsigned char uuid[16];
+	size_t length = strcspn(text, ",");
+	int found = -1;
+	long number = strtol(text, &number_end, 10);
+	*end = number_end;
+	if (number_end != text)
+		return number >= 0 && number < (long)sim.info.gpus ? (int)number : -1;
+	*end = text + length;
+	for (uint32_t i = 0; length > strlen("GPU-") && i < sim.info.gpus; i++) {
+		sim_gpu_uuid(i, uuid);
+		if (strncmp(hb_uuid_format(uuid, uuid_text), text, length) != 0)
+			continue;
+		if (found >= 0)
+			return -1;
+		found = (int)i;
+	}
+	return found;
+}
+
+/* Reads "1,0" or "GPU-...,GPU-...": GPUs in the given order, up to the first that does not exist. */
 static void read_visible(void)
 {
-	const char *text = getenv("CUDA_VISIBLE_DEVICES");
+	const char *text = getenv("CUDA_VISIBLE_DEVICES"), *end;
 	sim.n_visible = 0;
 	if (!text) {
 		for (uint32_t i = 0; i < sim.info.gpus; i++)
@@ -39,11 +66,10 @@ static void read_visible(void)
 		return;
 	}
 	while (*text && sim.n_visible < (int)SIM_GPUS) {
-		char *end;
-		long gpu = strtol(text, &end, 10);
-		if (end == text || gpu < 0 || gpu >= (long)sim.info.gpus)
+		int gpu = read_visible_gpu(text, &end);
+		if (gpu < 0)
 			return;
-		sim.visible[sim.n_visible++] = (int)gpu;
+		sim.visible[sim.n_visible++] = gpu;
 		text = *end == ',' ? end + 1 : end;
 	}
 }

@@ -334,6 +334,9 @@ static void other_gpus_are_other_devices(void **state)
 	setenv("HB_SIM_GPU", folder, 1);
 	setenv("HB_SIM_GPUS", "3", 1);
 	expect_good("gpus", "CUDA_VISIBLE_DEVICES", "2,1,7");
+	/* Also by UUID; a beginning that several GPUs have, or none, ends the list. */
+	expect_good("gpus", "CUDA_VISIBLE_DEVICES",
+		    "GPU-48425349-4d47-5055-4000-800000000002,GPU-48425349-4d47-5055-4000-800000000001,GPU-48425349,0");
 	unsetenv("HB_SIM_GPUS");
 	setenv("HB_SIM_GPU", own, 1);
 	char command[8300];
