@@ -12,6 +12,7 @@
 #include "cli/daemon_link.h"
 #include "cli/run_environment.h"
 #include "cli/run_execute.h"
+#include "cli/run_place.h"
 #include "cli/tenant_options_cli.h"
 #include "protocol/socket_path.h"
 #include "protocol/tenant_options_env.h"
@@ -43,6 +44,8 @@ static const char usage[] =
 	"  --slo OBJECTIVE      10ms, p99<10ms, auto (learned while the program runs alone), none\n"
 	"                       (default)\n"
 	"  --memory SIZE        most memory that it may allocate on each GPU, e.g. 40GiB\n"
+	"  --gpus N             run on N GPUs that the daemon chooses by memory (--memory), high\n"
+	"                       priority and other programs: sets CUDA_VISIBLE_DEVICES\n"
 	"  --weight N           its share of the GPU among programs of low priority, 1 (default) to 1000\n"
 	"  --pcie-weight N      its share of PCIe among them, 1 to 1000 (default: --weight)\n"
 	"  --engine ENGINE      temporal: one priority on the GPU at a time; spatial: both at the\n"
@@ -63,6 +66,7 @@ static const char usage[] =
 enum run_option_code {
 	OPTION_ENGINE = HB_TENANT_OPTIONS_END,
 	OPTION_GPU,
+	OPTION_GPUS,
 	OPTION_NO_SIGNS,
 	OPTION_OR_ALONE,
 	OPTION_OWN_CONTEXT
@@ -71,6 +75,8 @@ enum run_option_code {
 struct run_request {
 	struct hb_tenant_options options;
 	bool has_priority;
+	uint32_t n_gpus; /* for which the daemon chooses GPUs; 0 = CUDA and the program choose */
+	struct hb_placed placed;
 	bool no_signs;
 	bool or_alone;
 	bool own_context;
@@ -101,6 +107,16 @@ static int take_engine(struct run_request *request, const char *value)
 	return hb_cli_usage_error(COMMAND, "--engine: '%s' is not auto, temporal, spatial or turns", value);
 }
 
+static int take_gpus(struct run_request *request, const char *value)
+{
+	char *end;
+	unsigned long n = strtoul(value, &end, 10);
+	if (*value < '0' || *value > '9' || *end || n < 1 || n > HB_PAGE_GPUS)
+		return hb_cli_usage_error(COMMAND, "--gpus: '%s' is not a number from 1 to %d", value, HB_PAGE_GPUS);
+	request->n_gpus = (uint32_t)n;
+	return -1;
+}
+
 static int take_option(void *argument, int code, const char *value)
 {
 	struct run_request *request = argument;
@@ -111,6 +127,8 @@ static int take_option(void *argument, int code, const char *value)
 	case OPTION_GPU:
 		request->options.flags |= HB_REGISTER_SIMULATED;
 		return hb_cli_take_gpu(COMMAND, value, &simulated);
+	case OPTION_GPUS:
+		return take_gpus(request, value);
 	case OPTION_NO_SIGNS:
 		request->no_signs = true;
 		return -1;
@@ -145,6 +163,7 @@ static int read_command_line(int argc, char **argv, struct run_request *request)
 		HB_TENANT_OPTION_ROWS,
 		{"engine", required_argument, NULL, OPTION_ENGINE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
+		{"gpus", required_argument, NULL, OPTION_GPUS},
 		{"no-signs", no_argument, NULL, OPTION_NO_SIGNS},
 		{"or-alone", no_argument, NULL, OPTION_OR_ALONE},
 		{"own-context", no_argument, NULL, OPTION_OWN_CONTEXT},
@@ -180,8 +199,8 @@ static int left_ms(int64_t until_ns)
 	return left_ns > 0 ? (int)(left_ns / HB_NS_PER_MS) : 0;
 }
 
-/* One connection and one registration. */
-static int register_once(const struct run_request *request, int64_t until_ns, char path[HB_PATH_MAX],
+/* One connection, where wanted one placement, and one registration. */
+static int register_once(struct run_request *request, int64_t until_ns, char path[HB_PATH_MAX],
 			 struct hb_membership *member, char *environment, size_t size, struct hb_error *error)
 {
 	struct hb_tenant_options options = request->options;
@@ -190,7 +209,9 @@ static int register_once(const struct run_request *request, int64_t until_ns, ch
 	if (socket < 0)
 		return socket;
 	hb_client_limit(socket, request->or_alone ? left_ms(until_ns) : REGISTER_LIMIT_MS);
-	int result = hb_client_register(socket, &options, member, environment, size, error);
+	int result = request->n_gpus ? hb_run_place(&options, request->n_gpus, socket, &request->placed, error) : 0;
+	if (result == 0)
+		result = hb_client_register(socket, &options, member, environment, size, error);
 	close(socket);
 	return result;
 }
@@ -298,6 +319,8 @@ static int prepare_command(struct run_request *request, struct hb_error *error)
 		return result;
 	bool signs = request->options.priority == HB_PAGE_HIGH && !request->no_signs;
 	result = hb_run_set_environment(&request->options, path, environment, signs, error);
+	if (result == 0 && request->n_gpus)
+		result = hb_run_set_visible(&request->placed, error);
 	if (result == 0)
 		print_warnings(simulated);
 	return result;

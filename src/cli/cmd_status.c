@@ -238,6 +238,24 @@ static void print_place(const json_t *place)
 		putchar('\n');
 }
 
+/* The GPUs that the daemon chose for `hb run --gpus`. */
+static void print_placement(const json_t *placement)
+{
+	if (!json_is_object(placement))
+		return;
+	printf("        %-14s %s%s\n", "placed on", hb_status_text(placement, "text"),
+	       json_is_true(json_object_get(placement, "waiting")) ? "; not all of them are in use yet" : "");
+}
+
+static void print_placements(const json_t *placements)
+{
+	const json_t *entry;
+	size_t i;
+	json_array_foreach(placements, i, entry) printf(
+		"placed for a program of %s that has not started (%lld s left): %s\n", hb_status_text(entry, "user"),
+		(long long)(hb_status_number(entry, "left_ns") / HB_NS_PER_S), hb_status_text(entry, "text"));
+}
+
 static void print_tenant(const json_t *tenant)
 {
 	const json_t *uses = json_object_get(tenant, "gpus"), *use;
@@ -256,6 +274,7 @@ static void print_tenant(const json_t *tenant)
 	if (*hb_status_text(tenant, "reduced"))
 		printf("        note: %s\n", hb_status_text(tenant, "reduced"));
 	print_place(json_object_get(tenant, "place"));
+	print_placement(json_object_get(tenant, "placement"));
 	if (*hb_status_text(tenant, "engine_why"))
 		printf("        %-14s %s\n", "engine", hb_status_text(tenant, "engine_why"));
 	if (hb_status_number(tenant, "memory_limit"))
@@ -288,6 +307,7 @@ static void print_table(const json_t *root)
 	print_daemon(json_object_get(root, "daemon"));
 	json_array_foreach(json_object_get(root, "gpus"), i, entry) print_gpu(entry);
 	print_tenants(root);
+	print_placements(json_object_get(root, "placements"));
 	hb_status_print_users(root);
 }
 

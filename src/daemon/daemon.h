@@ -30,6 +30,7 @@ struct hb_helper;
 struct hb_metrics;
 struct hb_mps;
 struct hb_mps_faults;
+struct hb_placements;
 struct hb_privileged;
 struct hb_recorder;
 struct hb_server;
@@ -82,6 +83,7 @@ struct hb_daemon {
 	struct hb_supervision *supervision;
 	struct hb_mps_faults *faults;
 	struct hb_gpu_processes *processes;
+	struct hb_placements *placements;
 	struct hb_gpu_events *gpu_events;
 	char gpu_events_why[HB_GPU_WHY_MAX]; /* why the driver reports no faults of GPUs; "" = it does */
 	uint32_t driver_threads;             /* threads that may be waiting for the driver */

@@ -20,6 +20,7 @@
 #include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
 #include "daemon/mps_takeover.h"
+#include "daemon/placements.h"
 #include "daemon/privileged.h"
 #include "daemon/privileges.h"
 #include "daemon/recorder.h"
@@ -134,8 +135,10 @@ static void handle_mps_change(struct hb_daemon *daemon)
 
 static void handle_gpu_processes(struct hb_daemon *daemon)
 {
-	if (daemon->server)
-		hb_server_answer_status(daemon->server);
+	if (!daemon->server)
+		return;
+	hb_server_answer_places(daemon->server);
+	hb_server_answer_status(daemon->server);
 }
 
 /* --- the tick ----------------------------------------------------------------------------- */
@@ -197,6 +200,7 @@ static void run_tick(struct hb_daemon *daemon, int64_t now_ns)
 	hb_recorder_tick(daemon, now_ns);
 	hb_gpu_processes_tick(daemon->processes, now_ns);
 	hb_gpu_events_tick(daemon->gpu_events);
+	hb_placements_tick(daemon->placements, now_ns);
 	hb_user_table_tick(&daemon->users, now_ns);
 	stop_if_idle(daemon, now_ns);
 }
@@ -243,6 +247,8 @@ static void stop_now(struct hb_daemon *daemon)
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
 		if (daemon->tenancies[i])
 			hb_tenancy_free(daemon->tenancies[i]);
+	hb_placements_free(daemon->placements);
+	daemon->placements = NULL;
 	hb_mps_faults_free(daemon->faults);
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
 		hb_gpu_free(daemon->gpus[i]);
@@ -385,6 +391,9 @@ static int start_daemon(struct hb_daemon *daemon, struct hb_error *error)
 	if (result < 0)
 		return hb_error_set(error, result, "cannot listen to the helper process: %s", strerror(-result));
 	result = hb_gpu_processes_new(daemon, handle_gpu_processes, &daemon->processes);
+	daemon->placements = hb_placements_new(daemon);
+	if (result == 0 && !daemon->placements)
+		result = -ENOMEM;
 	if (result < 0)
 		return hb_error_set(error, result, "out of memory");
 	result = hb_supervision_new(daemon, &daemon->supervision);

@@ -35,6 +35,8 @@ void hb_connection_drop(struct hb_connection *connection)
 			server->connections[i] = NULL;
 	hb_shared_text_drop(connection->text);
 	connection->text = NULL;
+	free(connection->place);
+	connection->place = NULL;
 	hb_fair_queue_remove(&server->queue, &connection->turn);
 	hb_user_give(&server->daemon->users, connection->user, HB_PLACE_CONNECTION, 1);
 	uv_close((uv_handle_t *)&connection->poll, free_connection);

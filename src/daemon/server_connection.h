@@ -24,7 +24,11 @@ enum hb_connection_wait {
 	HB_WAIT_MEMORY,      /* memory of LP that moves away */
 	HB_WAIT_DRIVER,      /* the driver's processes, which the status needs */
 	HB_WAIT_STATUS,      /* the next status document */
+	HB_WAIT_PLACE,       /* the driver's figures of memory, which a placement needs */
 };
+
+/* The longest that a request waits for an answer of the driver. */
+#define HB_DRIVER_LIMIT_NS (300 * HB_NS_PER_MS)
 
 struct hb_connection {
 	struct hb_server *server;
@@ -39,6 +43,7 @@ struct hb_connection {
 	enum hb_connection_wait wait;
 	const struct hb_gpu *wait_gpu; /* HB_WAIT_MEMORY: where */
 	uint64_t wait_number;        /* of the tenant to answer, or the one that hb_supervision_terminate() returned */
+	struct hb_msg_place *place;  /* the request that waits for HB_WAIT_PLACE; NULL = none */
 	struct hb_shared_text *text; /* text being sent; NULL = none */
 	size_t text_sent;
 };

@@ -8,6 +8,7 @@
 #include "daemon/job_registration.h"
 #include "daemon/mps_faults.h"
 #include "daemon/page_memory.h"
+#include "daemon/placements.h"
 #include "daemon/recorder.h"
 #include "daemon/registration.h"
 #include "daemon/status_answers.h"
@@ -17,6 +18,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -164,6 +166,43 @@ static int serve_fetch_board(struct hb_connection *connection)
 	return hb_connection_answer(connection, &fd, 1);
 }
 
+int hb_request_answer_place(struct hb_connection *connection)
+{
+	struct hb_server *server = connection->server;
+	struct hb_error error = {""};
+	struct hb_peer peer = connection->peer;
+	int result = hb_peer_open(connection->fd, &peer);
+	if (result < 0)
+		hb_error_set(&error, result, "cannot watch process %d, which connected: %s", (int)peer.pid,
+			     strerror(-result));
+	else
+		result = hb_placements_serve(server->daemon->placements, &peer, connection->place, &server->message,
+					     &error);
+	hb_peer_close(&peer);
+	free(connection->place);
+	connection->place = NULL;
+	return result < 0 ? hb_connection_error(connection, result, error.text)
+			  : hb_connection_answer(connection, NULL, 0);
+}
+
+/* The choice needs to know how much memory is free, so the driver is asked first. */
+static int serve_place(struct hb_connection *connection)
+{
+	struct hb_daemon *daemon = connection->server->daemon;
+	struct hb_error error = {""};
+	int result = hb_placements_prepare(daemon->placements, &error);
+	if (result < 0)
+		return hb_connection_error(connection, result, error.text);
+	connection->place = malloc(sizeof *connection->place);
+	if (!connection->place)
+		return hb_connection_error(connection, -ENOMEM, "out of memory");
+	*connection->place = connection->server->message.as_PLACE;
+	if (!hb_gpu_processes_poll(daemon->processes))
+		return hb_request_answer_place(connection);
+	connection->wait = HB_WAIT_PLACE;
+	return 0;
+}
+
 static bool may_change(const struct hb_connection *connection, const struct hb_tenancy *tenancy)
 {
 	uid_t uid = connection->peer.uid;
@@ -262,6 +301,8 @@ int hb_request_serve(struct hb_connection *connection, const struct hb_wire_fds 
 		return serve_fetch_board(connection);
 	case HB_MSG_MEMORY:
 		return serve_memory(connection);
+	case HB_MSG_PLACE:
+		return serve_place(connection);
 	case HB_MSG_RECORD:
 		return serve_record(connection);
 	default:

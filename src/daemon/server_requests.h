@@ -13,4 +13,7 @@ int hb_request_serve(struct hb_connection *connection, const struct hb_wire_fds 
 /* Answers the BYE of this tenant's supervisor. */
 int hb_request_answer_bye(struct hb_connection *connection, uint32_t tenant);
 
+/* Answers the PLACE that the connection keeps, with what is known now. 0, or negative errno as above. */
+int hb_request_answer_place(struct hb_connection *connection);
+
 #endif

@@ -349,6 +349,22 @@ void hb_server_answer_faults(struct hb_server *server)
 	}
 }
 
+/* Answers a PLACE that has waited for the driver since `before_ns` or longer. */
+static void answer_place(struct hb_connection *connection, int64_t before_ns)
+{
+	if (!connection || connection->wait != HB_WAIT_PLACE || connection->last_ns > before_ns)
+		return;
+	connection->wait = HB_WAIT_NOTHING;
+	if (hb_request_answer_place(connection) < 0)
+		hb_connection_drop(connection);
+}
+
+void hb_server_answer_places(struct hb_server *server)
+{
+	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++)
+		answer_place(server->connections[i], INT64_MAX);
+}
+
 void hb_server_answer_terminated(struct hb_server *server, uint64_t number)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
@@ -400,6 +416,8 @@ void hb_server_tick(struct hb_server *server, int64_t now_ns)
 		resume_listening(server);
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
+		answer_place(connection, now_ns - HB_DRIVER_LIMIT_NS);
+		connection = server->connections[i];
 		if (connection)
 			check_name(connection, now_ns);
 		if (connection && connection->wait != HB_WAIT_MPS && now_ns - connection->last_ns > IDLE_LIMIT_NS)

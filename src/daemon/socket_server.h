@@ -36,6 +36,8 @@ void hb_server_answer_terminated(struct hb_server *server, uint64_t number);
 /* The driver has reported the GPUs' processes: answers the status requests that waited for it. */
 void hb_server_answer_status(struct hb_server *server);
 
+/* The driver has reported how much memory the GPUs have: answers the PLACE messages that waited for it. */
+void hb_server_answer_places(struct hb_server *server);
 /* The name of this user has been looked up (user_names.h). */
 void hb_server_name_found(struct hb_server *server, uid_t uid);
 

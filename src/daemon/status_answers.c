@@ -10,8 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define DRIVER_LIMIT_NS (300 * HB_NS_PER_MS) /* the longest that a request waits for the driver */
-#define UNREAD_BYTES_MAX ((size_t)64 << 20)  /* of documents that clients have not read to the end */
+#define UNREAD_BYTES_MAX ((size_t)64 << 20) /* of documents that clients have not read to the end */
 
 /* --- documents that slow clients still read -------------------------------------------------------- */
 
@@ -124,7 +123,7 @@ void hb_status_answers_tick(struct hb_server *server, int64_t now_ns)
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct hb_connection *connection = server->connections[i];
 		if (!connection || connection->wait != HB_WAIT_DRIVER ||
-		    now_ns - connection->last_ns <= DRIVER_LIMIT_NS)
+		    now_ns - connection->last_ns <= HB_DRIVER_LIMIT_NS)
 			continue;
 		connection->wait = HB_WAIT_STATUS;
 		answer_soon(server);

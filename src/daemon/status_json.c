@@ -10,6 +10,7 @@
 #include "daemon/gpu_processes.h"
 #include "daemon/mps_faults.h"
 #include "daemon/mps_server.h"
+#include "daemon/placements.h"
 #include "daemon/socket_server.h"
 #include "daemon/status_measures.h"
 #include "daemon/status_tenant.h"
@@ -138,6 +139,7 @@ json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 		return NULL;
 	hb_status_set(json_object_get(json_object_get(root, "daemon"), "mps"), "fault",
 		      hb_mps_faults_json(daemon->faults));
+	hb_status_set(root, "placements", hb_placements_json(daemon->placements, now_ns));
 	hb_status_set(root, "users", hb_status_users(&daemon->users));
 	hb_status_set(root, "places", hb_status_places(&daemon->users));
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)

@@ -15,6 +15,7 @@
 #include "daemon/gpu_elastic.h"
 #include "daemon/gpu_minimum.h"
 #include "daemon/gpu_processes.h"
+#include "daemon/placements.h"
 #include "daemon/request_rings.h"
 #include "daemon/status_measures.h"
 #include "gpu/provider.h"
@@ -425,6 +426,7 @@ json_t *hb_status_tenant(struct hb_tenancy *tenancy, int64_t now_ns)
 		"memory", memory_mechanism(tenancy), "processes", processes_json(tenancy), "counters",
 		counters_json(tenancy), "gpus", gpus);
 	hb_status_set(object, "place", place_json(&tenancy->peer.place));
+	hb_status_set(object, "placement", hb_placements_tenant_json(tenancy->daemon->placements, tenancy));
 	for (uint32_t i = 0; object && i < tenancy->n_gpus; i++)
 		hb_status_append(gpus, gpu_use_json(tenancy, i));
 	return object;

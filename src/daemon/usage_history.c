@@ -301,6 +301,16 @@ uint64_t hb_gpu_usage_time(const struct hb_gpu *gpu, bool is_low)
 	return is_low ? gpu->measures->usage->low_ns : gpu->measures->usage->high_ns;
 }
 
+uint32_t hb_gpu_usage_high_ppm(const struct hb_gpu *gpu, uint32_t steps)
+{
+	const struct hb_gpu_usage *usage = gpu->measures->usage;
+	uint32_t n = steps < usage->n ? steps : usage->n;
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < n; i++)
+		sum += find_step(usage, i)->high_ppm;
+	return n ? (uint32_t)(sum / n) : 0;
+}
+
 /* --- JSON -------------------------------------------------------------------------------- */
 
 static json_t *share_json(uint32_t ppm)

@@ -2,7 +2,7 @@
 /*
  * The last five minutes of one GPU, for `hb top` and the live page: who used it, how long requests took, and why they
  * were late. One step of 5 s after the other replaces the oldest, so memory is bounded: 9 KiB for each tenant on a GPU.
- * No decision uses the numbers. Called from the event loop only.
+ * No decision uses the numbers but the placement of programs (placements.c). Called from the event loop only.
  *
  * This is the only place that says what a share of a GPU is; `hb top` and the live page read the results from the status.
  * A tenant's share is exact if there are requests (HP) or turns (LP), else an estimate from the time with launches. LP had
@@ -93,6 +93,10 @@ void hb_gpu_usage_tick(struct hb_gpu *gpu, int64_t now_ns);
 
 /* Reads the tenant's present counters. */
 struct hb_usage_counts hb_gpu_usage_counts(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy);
+
+/* HP's part of the last `steps` steps, in ppm; 0 while there are none. */
+uint32_t hb_gpu_usage_high_ppm(const struct hb_gpu *gpu, uint32_t steps);
+
 /*
  * The share of the last step in which LP had the GPU; HB_USAGE_UNKNOWN = no step has ended yet, or it had no LP tenant.
  * *estimated: at least one LP tenant has no turns.

@@ -32,6 +32,7 @@ void hb_user_places_init(struct hb_daemon *daemon)
 		[HB_PLACE_TENANT] = {.total = HB_TENANCIES_MAX - (shared ? HB_SERVER_PLACES : 0)},
 		[HB_PLACE_PROCESS] = {.total = count_process_places(daemon)},
 		[HB_PLACE_CONNECTION] = {.total = HB_CONNECTIONS_MAX},
+		[HB_PLACE_PLACEMENT] = {.total = HB_TENANCIES_MAX},
 		[HB_PLACE_GPU] = {.total = shared ? HB_UNKNOWN_GPUS_MAX : HB_GPUS_MAX},
 	};
 	hb_user_table_init(&daemon->users, limits, shared ? (uint32_t)daemon->config.users : 0);

@@ -68,6 +68,11 @@ struct hb_provider {
 	int (*gpu_name)(const unsigned char uuid[16], char *name, size_t size);
 	/* Returns the GPU's number as the driver's tools show it (in the order of the bus), or -ENOENT. */
 	int (*gpu_index)(const unsigned char uuid[16]);
+	/*
+	 * Writes the UUIDs of the machine's GPUs in the order of the bus. Returns their number, at most `most`; -ENOTSUP: the
+	 * driver does not list them, or some are divided by MIG.
+	 */
+	int (*gpu_list)(unsigned char (*uuids)[16], uint32_t most);
 	/* Whether the driver lists all its GPUs, and none has this UUID. False also if it may be an instance of MIG. */
 	bool (*gpu_is_missing)(const unsigned char uuid[16]);
 	/* Returns the version of the driver, such as 580.159.04; "" if it is not known. */

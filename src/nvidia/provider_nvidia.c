@@ -121,6 +121,23 @@ static bool has_mig_instances(void)
 	return has;
 }
 
+static int gpu_list(unsigned char (*uuids)[16], uint32_t most)
+{
+	struct dirent **entries;
+	char text[64], file[320];
+	int n = has_mig_instances() ? -1 : scandir(PROC "/gpus", &entries, NULL, alphasort);
+	uint32_t found = 0;
+	for (int i = 0; i < n; i++) {
+		snprintf(file, sizeof file, PROC "/gpus/%s/information", entries[i]->d_name);
+		if (found < most && read_value(file, "GPU UUID", text, sizeof text))
+			found += hb_uuid_parse(text, uuids[found]) == 0;
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return found ? (int)found : -ENOTSUP;
+}
+
 static bool gpu_is_missing(const unsigned char uuid[16])
 {
 	struct dirent **entries;
@@ -242,6 +259,7 @@ const struct hb_provider hb_provider_nvidia = {
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
 	.gpu_index = gpu_index,
+	.gpu_list = gpu_list,
 	.gpu_is_missing = gpu_is_missing,
 	.driver_version = driver_version,
 	.driver_library = driver_library,

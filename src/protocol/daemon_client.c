@@ -91,7 +91,8 @@ static int call_daemon(int socket, union hb_msg *message, int fd, struct hb_wire
 	return receive_answer(socket, message, fds, expected, error);
 }
 
-static int say_hello(int socket, struct hb_error *error)
+/* Greets the daemon; may be repeated. *features = what the daemon can do: set of enum hb_protocol_feature. */
+static int say_hello(int socket, uint32_t *features, struct hb_error *error)
 {
 	struct hb_wire_fds fds;
 	union hb_msg *message = malloc(sizeof *message);
@@ -107,6 +108,8 @@ static int say_hello(int socket, struct hb_error *error)
 		result = hb_error_set(error, -EPROTO,
 				      "the daemon has page version %u, this program %u: restart the older one",
 				      message->as_WELCOME.page_version, HB_PAGE_VERSION);
+	if (!result)
+		*features = message->as_WELCOME.features;
 	free(message);
 	return result;
 }
@@ -168,6 +171,7 @@ static int check_server(int fd, const char *path, struct hb_error *error)
 int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
 {
 	int64_t until_ns = hb_clock_now_ns() + timeout_ms * HB_NS_PER_MS;
+	uint32_t features;
 	int fd = connect_to(path, timeout_ms);
 	if (fd == -EAGAIN) /* too many clients wait for a daemon that does not accept them */
 		return hb_error_set(error, -ETIMEDOUT, "%s: the daemon does not accept connections; restart it", path);
@@ -177,7 +181,7 @@ int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
 	hb_client_limit(fd, (int)((until_ns - hb_clock_now_ns()) / HB_NS_PER_MS));
 	int result = check_server(fd, path, error);
 	if (result == 0)
-		result = say_hello(fd, error);
+		result = say_hello(fd, &features, error);
 	HB_FAULT(client_greeted);
 	hb_client_limit(fd, timeout_ms);
 	if (result == 0)
@@ -442,6 +446,46 @@ int hb_client_ask_memory(int socket, const unsigned char token[HB_TOKEN_BYTES], 
 	memcpy(message->as_MEMORY.uuid, uuid, HB_UUID_BYTES);
 	message->as_MEMORY.bytes = bytes;
 	return call_for_done(socket, message, error);
+}
+
+/* The answer to PLACE, which is in `message`. */
+static int ask_place(int socket, union hb_msg *message, struct hb_placed *placed, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	size_t length;
+	int result = call_daemon(socket, message, -1, &fds, HB_MSG_PLACED, error);
+	if (result < 0)
+		return result;
+	const char *text = hb_msg_text(message, &length);
+	placed->n_gpus = message->as_PLACED.n_gpus;
+	memcpy(placed->uuids, message->as_PLACED.uuids, sizeof placed->uuids);
+	memcpy(placed->text, text, length);
+	placed->text[length] = '\0';
+	return 0;
+}
+
+int hb_client_place(int socket, const struct hb_place_options *options, struct hb_placed *placed,
+		    struct hb_error *error)
+{
+	uint32_t features;
+	int result = say_hello(socket, &features, error);
+	if (result == 0 && !(features & HB_PROTOCOL_PLACEMENT))
+		result = hb_error_set(error, -EOPNOTSUPP, "the daemon is older and cannot choose GPUs: restart it");
+	union hb_msg *message = result < 0 ? NULL : malloc(sizeof *message);
+	if (!message)
+		return result < 0 ? result : hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_PLACE);
+	struct hb_msg_place *m = &message->as_PLACE;
+	memcpy(m->token, options->token, HB_TOKEN_BYTES);
+	m->n_gpus = options->n_gpus;
+	m->priority = options->priority;
+	m->memory_bytes = options->memory_bytes;
+	m->seconds = options->seconds;
+	m->n_allowed = options->n_allowed;
+	memcpy(m->allowed, options->allowed, sizeof m->allowed);
+	result = ask_place(socket, message, placed, error);
+	free(message);
+	return result;
 }
 
 int hb_client_set(int socket, const struct hb_msg_set *change, struct hb_error *error)

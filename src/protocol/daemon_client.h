@@ -104,6 +104,30 @@ int hb_client_map_board(int socket, const unsigned char token[HB_TOKEN_BYTES], c
 int hb_client_ask_memory(int socket, const unsigned char token[HB_TOKEN_BYTES], const unsigned char uuid[HB_UUID_BYTES],
 			 uint64_t bytes, struct hb_error *error);
 
+/* On which GPUs a program runs; see struct hb_msg_place. */
+struct hb_place_options {
+	unsigned char token[HB_TOKEN_BYTES];
+	enum hb_page_priority priority;
+	uint32_t n_gpus; /* 1..HB_PAGE_GPUS; 0 ends the placement with this token */
+	uint64_t memory_bytes;
+	uint32_t seconds;
+	uint32_t n_allowed;
+	unsigned char allowed[HB_PLACE_GPUS_MAX][HB_UUID_BYTES];
+};
+
+struct hb_placed {
+	uint32_t n_gpus;
+	unsigned char uuids[HB_PAGE_GPUS][HB_UUID_BYTES];
+	char text[HB_PLACED_TEXT_MAX + 1]; /* the reason, for people */
+};
+
+/*
+ * Asks for GPUs. -EOPNOTSUPP: the daemon is older; -ENODEV, -ENOSPC: fewer GPUs exist, or fewer suit; -ENOTSUP: the
+ * daemon's driver does not list its GPUs. *placed is unchanged on failure.
+ */
+int hb_client_place(int socket, const struct hb_place_options *options, struct hb_placed *placed,
+		    struct hb_error *error);
+
 /* Changes a tenant; see struct hb_msg_set, whose header is filled here. */
 int hb_client_set(int socket, const struct hb_msg_set *change, struct hb_error *error);
 

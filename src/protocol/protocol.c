@@ -72,6 +72,17 @@ static const char *check_register(const struct hb_msg_register *m, size_t n_fds)
 	return check_wishes(m->priority, m->slo_ns, m->attainment_ppm);
 }
 
+static const char *check_place(const struct hb_msg_place *m)
+{
+	if (all_zero(m->token, sizeof m->token))
+		return "empty token";
+	if (m->n_gpus > HB_PAGE_GPUS || m->n_allowed > HB_PLACE_GPUS_MAX)
+		return "too many GPUs";
+	if (m->seconds > HB_PLACE_SECONDS_MAX)
+		return "more than an hour";
+	return check_wishes(m->priority, 0, 0);
+}
+
 static const char *check_set(const struct hb_msg_set *m)
 {
 	if (!m->fields || m->fields & ~(uint32_t)HB_SET_ALL_FIELDS)
@@ -92,6 +103,10 @@ static const char *check_fields(const union hb_msg *m, size_t n_fds)
 		return check_register(&m->as_REGISTER, n_fds);
 	case HB_MSG_SET:
 		return check_set(&m->as_SET);
+	case HB_MSG_PLACE:
+		return check_place(&m->as_PLACE);
+	case HB_MSG_PLACED:
+		return m->as_PLACED.n_gpus > HB_PAGE_GPUS ? "too many GPUs" : NULL;
 	case HB_MSG_RECORD:
 		if (m->as_RECORD.action != HB_RECORD_START && m->as_RECORD.action != HB_RECORD_STOP)
 			return "unknown action";

@@ -16,6 +16,8 @@
  *                              <- DONE; for stop TEXT, TEXT ... (core/recording.h); or ERROR
  *   SET, MEMORY, BOARD         ->
  *                              <- DONE or ERROR
+ *   PLACE                      ->
+ *                              <- PLACED, or ERROR
  *   FETCH_BOARD                ->
  *                              <- FETCHED_BOARD + descriptor, or ERROR
  *   BYE                        ->
@@ -75,7 +77,8 @@ enum hb_protocol_feature {
 	HB_PROTOCOL_ONE_WRITER = 1,  /* the client maps GPU pages read-only (else: previous_page.h) */
 	HB_PROTOCOL_SUPERVISION = 2, /* HB_REGISTER_SUPERVISED and TERMINATE */
 	HB_PROTOCOL_ELASTIC = 4,     /* HB_REGISTER_ELASTIC, and MEMORY of HP */
-	HB_PROTOCOL_ALL_FEATURES = 7,
+	HB_PROTOCOL_PLACEMENT = 8,   /* PLACE */
+	HB_PROTOCOL_ALL_FEATURES = 15,
 };
 
 struct hb_msg_hello {
@@ -199,6 +202,36 @@ struct hb_msg_record {
 	uint32_t action;  /* enum hb_record_action */
 	uint32_t seconds; /* START: time limit, 1 .. 3600, after which the daemon stops by itself */
 };
+
+#define HB_PLACE_GPUS_MAX 64 /* GPUs that a program may be allowed to use */
+#define HB_PLACE_SECONDS 120
+#define HB_PLACE_SECONDS_MAX 3600
+#define HB_PLACED_TEXT_MAX 4095
+
+/*
+ * Chooses GPUs for a program that may run anywhere (core/placement.c), for `hb run --gpus` and for agents of clusters. The
+ * choice counts for the next ones like a tenant. It ends with the tenant that has this token; with another PLACE with
+ * this token; and, on GPUs that no process of that tenant has registered, after `seconds`. The GPUs are not reserved:
+ * other programs may still use them.
+ */
+struct hb_msg_place {
+	struct hb_msg_header header;
+	unsigned char token
+		[HB_TOKEN_BYTES]; /* of the tenant that will run there; or, of an agent, any that is not all zero */
+	uint32_t n_gpus;          /* 1..HB_PAGE_GPUS; 0: ends the placement with this token */
+	uint32_t priority;        /* enum hb_page_priority; the rules for tenants apply */
+	uint64_t memory_bytes;    /* what the program will allocate on each GPU; 0 = not known */
+	uint32_t seconds;         /* up to HB_PLACE_SECONDS_MAX; 0 = HB_PLACE_SECONDS */
+	uint32_t n_allowed;       /* 0 = the program may use all GPUs of the machine */
+	unsigned char allowed[HB_PLACE_GPUS_MAX][HB_UUID_BYTES];
+};
+
+struct hb_msg_placed {
+	struct hb_msg_header header;
+	uint32_t n_gpus;
+	uint32_t zero;
+	unsigned char uuids[HB_PAGE_GPUS][HB_UUID_BYTES]; /* in the order of the bus */
+}; /* text: the choice, the reason and the order of the GPUs, for people */
 
 #define HB_TERMINATE_LIMIT_MS 2000
 

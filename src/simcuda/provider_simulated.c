@@ -104,6 +104,19 @@ static int gpu_index(const unsigned char uuid[16])
 	return number < SIM_GPUS ? (int)number : -ENOENT;
 }
 
+/* As many as the broker makes if this process starts it. */
+static int gpu_list(unsigned char (*uuids)[16], uint32_t most)
+{
+	const char *text = getenv("HB_SIM_GPUS");
+	long gpus = text ? strtol(text, NULL, 10) : 1;
+	uint32_t n = gpus >= 1 && gpus <= (long)SIM_GPUS ? (uint32_t)gpus : 1;
+	if (getenv("HB_SIM_UNLISTED"))
+		return -ENOTSUP;
+	for (uint32_t i = 0; i < n && i < most; i++)
+		sim_gpu_uuid(i, uuids[i]);
+	return (int)(n < most ? n : most);
+}
+
 static atomic_uint lost_gpus; /* one bit for each GPU, set by gpu_event() */
 
 static bool gpu_is_missing(const unsigned char uuid[16])
@@ -256,6 +269,7 @@ const struct hb_provider hb_provider_simulated = {
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
 	.gpu_index = gpu_index,
+	.gpu_list = gpu_list,
 	.gpu_is_missing = gpu_is_missing,
 	.driver_version = driver_version,
 	.driver_library = driver_library,

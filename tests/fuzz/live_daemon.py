@@ -192,7 +192,7 @@ class Attacker:
         client.receive()
 
     def send_mutated(self, client):
-        name = self.random.choice(("HELLO", "REGISTER", "BYE", "SET", "STATUS", "RECORD"))
+        name = self.random.choice(("HELLO", "REGISTER", "BYE", "SET", "STATUS", "RECORD", "PLACE"))
         client.send(live_target.mutate(self.random, pack(name)) or b"x")
         client.receive()
 

@@ -97,6 +97,32 @@ static void each_rule_of_a_termination_is_checked(void **state)
 	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO);
 }
 
+static void each_rule_of_a_placement_is_checked(void **state)
+{
+	hb_msg_init(&message, HB_MSG_PLACE);
+	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO); /* no token */
+	message.as_PLACE.token[0] = 1;
+	message.as_PLACE.n_gpus = HB_PAGE_GPUS;
+	message.as_PLACE.n_allowed = HB_PLACE_GPUS_MAX;
+	message.as_PLACE.seconds = HB_PLACE_SECONDS_MAX;
+	assert_int_equal(check(0, HB_SENDER_CLIENT), 0);
+	message.as_PLACE.n_gpus++;
+	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO);
+	message.as_PLACE.n_gpus--;
+	message.as_PLACE.n_allowed++;
+	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO);
+	message.as_PLACE.n_allowed--;
+	message.as_PLACE.seconds++;
+	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO);
+	message.as_PLACE.seconds--;
+	message.as_PLACE.priority = 7;
+	assert_int_equal(check(0, HB_SENDER_CLIENT), -EPROTO);
+	hb_msg_init(&message, HB_MSG_PLACED);
+	assert_int_equal(check(0, HB_SENDER_DAEMON), 0);
+	message.as_PLACED.n_gpus = HB_PAGE_GPUS + 1;
+	assert_int_equal(check(0, HB_SENDER_DAEMON), -EPROTO);
+}
+
 static void the_other_sides_messages_are_refused(void **state)
 {
 	make_register();
@@ -261,6 +287,7 @@ int main(void)
 		cmocka_unit_test(a_built_registration_is_accepted),
 		cmocka_unit_test(each_rule_of_a_registration_is_checked),
 		cmocka_unit_test(each_rule_of_a_termination_is_checked),
+		cmocka_unit_test(each_rule_of_a_placement_is_checked),
 		cmocka_unit_test(the_other_sides_messages_are_refused),
 		cmocka_unit_test(lengths_must_fit_to_the_byte),
 		cmocka_unit_test(text_is_cut_to_what_the_kind_allows),
