@@ -2,9 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds Hummingbird with gcc, clang and sanitizers in build-test/ and runs its
 # tests. Needs Debian 12; installs what is missing (root or sudo). The last
-# line is "N passed, N failed". usage: ./test.sh [--no-install]
+# line is "N passed, N failed".
+# usage: ./test.sh [--quick] [--no-install]
+#   --quick       gcc and its short tests only: an answer within three minutes
+#   --no-install  installs nothing
 cd "$(dirname "$0")"
 . tools/setup.sh
+
+quick='' install=1
+for option in "$@"; do
+	case $option in
+	--quick) quick=1 ;;
+	--no-install) install='' ;;
+	*) echo "error: no option $option; usage: ./test.sh [--quick] [--no-install]" >&2; exit 2 ;;
+	esac
+done
 
 top=build-test
 # Sanitizers stop at the first finding and count leaks. Allocations may be large.
@@ -54,36 +66,43 @@ idly() {
 	wait $!
 }
 
-# Builds, and tests that need no real time, run beside gcc's tests, which mostly wait. Prints "ok" or "failed" when asan and
-# tsan are built, and "over" at the end. -g1 is enough for the line numbers in sanitizer reports.
+# Builds, and tests that need no real time, run beside tests in real time, which mostly wait. Prints "ok" or "failed" when
+# asan and tsan are built, and "over" at the end. -g1 is enough for the line numbers in sanitizer reports.
 beside() {
 	hb_run_under=(idly)
 	export CC=gcc
 	local clang=failed
+	# These tests also measure the coverage of the rooms in tools/coverage_floors.txt: no other build runs so many of their tests.
+	CFLAGS="-g1 -fno-sanitize-recover=all -fprofile-filter-files=/src/(daemon|server|shim)/" build asan "-Db_sanitize=address,undefined -Doptimization=1 -Db_coverage=true" >&3 && echo ok || echo failed
+	hb_build_for=(threads)
+	CFLAGS=-g1 build tsan "-Db_sanitize=thread -Doptimization=1" >&3 && echo ok || echo failed
+	hb_build_for=()
+	runner=(nice -n 10)
+	[[ $gcc == failed ]] || hb_step "test gcc without live" still_tests >&3 || true
 	# Tests in real time give the same result with either compiler, so clang skips them.
 	CC=clang CFLAGS=-g1 build clang "--werror" >&3 && clang=ok
-	CFLAGS="-g1 -fno-sanitize-recover=all" build asan "-Db_sanitize=address,undefined -Doptimization=1" >&3 && echo ok || echo failed
-	runner=(nice -n 10)
 	[[ $clang == failed ]] || variant_tests clang --suite fast --no-suite live --timeout-multiplier 4 >&3
-	CFLAGS=-g1 build tsan "-Db_sanitize=thread -Doptimization=1" >&3 && echo ok || echo failed
 	runner=("${fixed_addresses[@]}")
 	hb_step "same bytes from gcc, clang and sanitizers" same_bytes >&3 || true
 	runner=(nice -n 19)
-	if CC=gcc CFLAGS=-g0 build coverage "-Db_coverage=true -Doptimization=0" >&3; then
-		hb_step "coverage" coverage >&3 || true
-		grep '^coverage ' "$HB_LOGS/coverage.log" >&3 || true
-	fi
 	fuzz >&3
 	echo over
+}
+
+# gcc's tests that need no real time. None of them may have a second try.
+still_tests() {
+	"${runner[@]}" meson test -C $top/gcc --no-rebuild --print-errorlogs --no-suite live --logbase testlog-still
 }
 
 # await: waits for the next word of beside(), whose builds run at normal priority meanwhile.
 await() {
 	local word
-	touch $top/hurry
-	chrt --other --pid 0 "$(cat $top/idly)" 2>/dev/null || true
+	read -r -t 0 <&4 || {
+		touch $top/hurry
+		chrt --other --pid 0 "$(cat $top/idly)" 2>/dev/null || true
+	}
 	read -r word <&4
-	rm $top/hurry
+	rm -f $top/hurry
 	echo "$word"
 }
 
@@ -92,22 +111,6 @@ fuzz() {
 	rm -rf "$top/fuzz/corpus"
 	hb_step "test fuzz" "${runner[@]}" tools/fuzz.sh --build "$top/fuzz" --seconds 66 --no-minimize --results "$HB_RESULTS" || true
 	grep '^fuzz ' "$HB_LOGS/test-fuzz.log" || true
-}
-
-# The tests of the suite `fast` that execute much of daemon, server or shim. Left out are tests of other parts that need
-# minutes, and tests that a build for coverage disturbs, because processes write their counts to files when they exit.
-covered_tests() {
-	meson test -C "$top/coverage" --list --suite fast 2>/dev/null | sed -n 's/^hummingbird:[^ ]* \/ //p' | grep -vE '^(simulation|model_|scenario|scheduler|spatial|foresight|core|gate|gpc_|trace_|arrivals|baselines|simcuda_|cuda_abi|report page|bench|front bench|serving bench|serve (examples|trace module)|stack (bench|foresight|sharing|programs|users|stops|faults)|end-to-end (bench|doctor|sim-|daemon-commands|trace|top|config|command)|fuzz (arrivals|kineto|nsys|trace|recording|sim_image|journal)|messages|counting|second try|gpu files|split verdicts|manual|completion|failing calls|shim-library$|shim-hot-path$)'
-}
-
-# Measures the share of lines of daemon, server and shim that tests execute. The results of these tests do not count: the
-# other builds run them, too.
-coverage() {
-	local names
-	find "$top/coverage" -name '*.gcda' -delete
-	mapfile -t names < <(covered_tests)
-	HB_COVERAGE=1 "${runner[@]}" meson test -C "$top/coverage" --no-rebuild --logbase coverage --timeout-multiplier 4 "${names[@]}" || true
-	tools/coverage.py "$top/coverage" tools/coverage_floors.txt
 }
 
 # Checks that one seed gives the same bytes with every compiler; only the duration of the run may differ.
@@ -122,9 +125,26 @@ same_bytes() {
 	done
 }
 
-if [[ ${1:-} != --no-install ]]; then
-	hb_install build test
-fi
+# Builds what the short tests need, runs them, and says what was left out.
+test_quickly() {
+	hb_build_for=(fast live)
+	CC=gcc build gcc "--werror" || return
+	export MESON_TESTTHREADS=$((HB_JOBS + 1))
+	variant_tests gcc --suite fast --no-suite live
+	[[ ! -f $top/gcc/again ]] || hb_step "test gcc again" second_try gcc || true
+	echo "left out: $(meson test -C $top/gcc --list 2>/dev/null | grep -cE '^hummingbird:.*\b(live|slow)\b.* / ') long tests and tests in real time;" \
+		"clang, the sanitizers, coverage and fuzzing. ./test.sh does all of it"
+}
+
+# count: prints the totals; the exit status is 1 if anything failed.
+count() {
+	echo "time: $((SECONDS / 60)) min $((SECONDS % 60)) s"
+	find $top -path '*/meson-logs/testlog*.json' -print0 | sort -z | xargs -0 tools/count_tests.py $top/results.txt
+}
+
+groups=(build test)
+[[ -z $quick ]] || groups=(build quick)
+[[ -z $install ]] || hb_install "${groups[@]}"
 hb_results_begin $top/results.txt
 find $top -path "*/meson-logs/testlog*" -delete
 rm -f $top/hurry $top/idly "$top"/*/again
@@ -135,12 +155,24 @@ if setarch -R true 2>/dev/null; then
 	fixed_addresses=(setarch -R)
 fi
 
+if [[ $quick ]]; then
+	test_quickly || true
+	count
+	exit
+fi
+
 exec 3>&1
 CC=gcc build gcc "--werror" && gcc=ok || gcc=failed
 exec 4< <(beside)
-[[ $gcc == failed ]] || variant_tests gcc
+# Tests in real time mostly wait.
+[[ $gcc == failed ]] || MESON_TESTTHREADS=$((HB_JOBS + 1)) variant_tests gcc --suite live
 asan=$(await)
-[[ $asan == failed ]] || variant_tests asan --suite fast --timeout-multiplier 4
+if [[ $asan != failed ]]; then
+	find $top/asan -name '*.gcda' -delete
+	HB_COVERAGE=1 variant_tests asan --suite fast --timeout-multiplier 4
+	hb_step "coverage" tools/coverage.py $top/asan tools/coverage_floors.txt || true
+	grep '^coverage ' "$HB_LOGS/coverage.log" || true
+fi
 tsan=$(await)
 runner=("${fixed_addresses[@]}")
 [[ $tsan == failed ]] || variant_tests tsan --suite threads --timeout-multiplier 4
@@ -149,5 +181,4 @@ for name in gcc clang asan tsan; do
 	[[ ! -f $top/$name/again ]] || hb_step "test $name again" second_try "$name" || true
 done
 
-echo "time: $((SECONDS / 60)) min $((SECONDS % 60)) s"
-find $top -path '*/meson-logs/testlog.json' -print0 | sort -z | xargs -0 tools/count_tests.py $top/results.txt
+count

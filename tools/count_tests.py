@@ -4,7 +4,7 @@
 
 usage: count_tests.py FILE...
 
-A file named testlog.json is Meson's, with one object for each test program. Any
+A file named testlog*.json is Meson's, with one object for each test program. Any
 other file has lines "ok NAME" or "failed NAME". A test program that prints its
 cases (cmocka) counts as that many tests. A step that is a test run counts only
 through its tests. Tests that Python's unittest skipped count as skipped; a
@@ -14,6 +14,7 @@ are one failure. Exits 1 if anything failed or nothing ran.
 """
 
 import json
+import os
 import re
 import sys
 
@@ -80,7 +81,7 @@ def main():
     bad_runs, second_tries = [], []
     for path in sys.argv[1:]:
         with open(path, encoding="utf-8") as lines:
-            if path.endswith("testlog.json"):
+            if os.path.basename(path).startswith("testlog"):
                 good, bad, left_out = count_meson(lines, second_tries)
                 failed_tests += bad
                 skipped += left_out

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the README's two commands as a newcomer would: in a chroot with a minimal
+# Runs the README's commands as a newcomer would: in a chroot with a minimal
 # Debian 12, git, and nothing else. It clones this checkout's HEAD, so commit
 # first. Needs root, debootstrap and a Debian mirror; takes about 25 minutes on
-# 2 cores. Prints how each command ended; exits 1 if one of them failed.
-# usage: tools/fresh_machine.sh [demo|test|both]
+# 2 cores (`quick`: ./test.sh --quick, five). Prints how each command ended;
+# exits 1 if one of them failed. usage: tools/fresh_machine.sh [demo|test|both|quick]
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 what=${1:-both}
-[[ $what == demo || $what == test || $what == both ]] || { echo "usage: $0 [demo|test|both]" >&2; exit 2; }
+[[ $what == demo || $what == test || $what == both || $what == quick ]] || { echo "usage: $0 [demo|test|both|quick]" >&2; exit 2; }
 ((EUID == 0)) || { echo "error: a chroot needs root" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "error: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
 
@@ -40,11 +40,11 @@ make_chroot() {
 	git clone -q . "$root/root/hummingbird"
 }
 
-# run_inside SCRIPT: runs it in the chroot with a bare environment; its output goes to a log beside the chroot.
+# run_inside SCRIPT [ARGUMENT]: runs it in the chroot with a bare environment; its output goes to a log beside the chroot.
 run_inside() {
 	local begin=$SECONDS status=0
 	env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root chroot "$root" \
-		bash -c "cd /root/hummingbird && ./$1" </dev/null >"$root.$1.log" 2>&1 || status=$?
+		bash -c "cd /root/hummingbird && ./$*" </dev/null >"$root.$1.log" 2>&1 || status=$?
 	echo "$1: exit status $status after $((SECONDS - begin)) s: $(tail -n 1 "$root.$1.log") (log: $root.$1.log)"
 	((status == 0)) && return
 	grep -E '^failed|error:|not found|No such file|cannot find' "$root.$1.log" | head -n 20 || true
@@ -53,6 +53,7 @@ run_inside() {
 
 failed=0
 make_chroot
-[[ $what == test ]] || run_inside demo.sh
-[[ $what == demo ]] || run_inside test.sh
+[[ $what == test || $what == quick ]] || run_inside demo.sh
+[[ $what == demo || $what == quick ]] || run_inside test.sh
+[[ $what != quick ]] || run_inside test.sh --quick
 exit $failed

@@ -46,13 +46,16 @@ hb_debian_mirror() {
 	} | sed -n 1p
 }
 
-# hb_build FOLDER [MESON ARGUMENT...]: configures the folder if necessary and builds everything in it, through the command in hb_run_under.
+# hb_build FOLDER [MESON ARGUMENT...]: configures the folder if necessary and builds everything in it, or only what the tests
+# in hb_build_for need (arguments of tools/test_targets.py), through the command in hb_run_under.
 hb_run_under=()
+hb_build_for=()
 hb_build() {
-	local folder=$1
+	local folder=$1 targets=()
 	shift
 	[[ -f $folder/build.ninja ]] || meson setup "$folder" "$@"
-	"${hb_run_under[@]}" ninja -C "$folder" -j "$HB_JOBS"
+	((!${#hb_build_for[@]})) || mapfile -t targets < <(tools/test_targets.py "$folder" "${hb_build_for[@]}")
+	"${hb_run_under[@]}" ninja -C "$folder" -j "$HB_JOBS" "${targets[@]}"
 }
 
 # Starts a file of step results: lines "ok NAME" or "failed NAME", which tools/count_tests.py adds to the results of the tests.

@@ -24,9 +24,9 @@ def record(result, stdout="", stderr=""):
 
 
 class Counting(unittest.TestCase):
-    def count(self, tests=(), steps=()):
+    def count(self, tests=(), steps=(), name="testlog.json"):
         with tempfile.TemporaryDirectory() as folder:
-            log, results = os.path.join(folder, "testlog.json"), os.path.join(folder, "results.txt")
+            log, results = os.path.join(folder, name), os.path.join(folder, "results.txt")
             with open(log, "w", encoding="utf-8") as out:
                 out.writelines(line + "\n" for line in tests)
             with open(results, "w", encoding="utf-8") as out:
@@ -37,6 +37,10 @@ class Counting(unittest.TestCase):
 
     def test_cases_of_a_program_count_one_by_one(self):
         self.assertEqual(self.count([record("OK", TWO_GOOD), record("OK", "no cases")]), ("3 passed, 0 failed", 0))
+
+    def test_the_log_of_a_part_of_the_tests_counts_too(self):
+        self.assertEqual(self.count([record("OK", TWO_GOOD), record("FAIL", ONE_BAD)], name="testlog-still.json"),
+                         ("3 passed, 1 failed", 1))
 
     def test_a_failed_case_fails_the_whole(self):
         self.assertEqual(self.count([record("FAIL", ONE_BAD)]), ("1 passed, 1 failed", 1))
