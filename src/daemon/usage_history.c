@@ -4,6 +4,7 @@
 
 #include "core/tenant.h"
 #include "daemon/daemon.h"
+#include "daemon/elastic_records.h"
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/status_tenant.h"
@@ -34,7 +35,7 @@ struct gpu_step {
 	uint32_t high_ppm, low_ppm, not_managed_ppm;
 	bool has_low, is_estimated; /* there was an LP tenant; low_ppm is estimated */
 	uint32_t takeovers, high_preemptions, low_preemptions, low_launches;
-	uint64_t high_bytes, low_bytes, not_managed_bytes, used_bytes; /* at the end */
+	uint64_t high_bytes, low_bytes, low_peer_bytes, low_host_bytes, not_managed_bytes, used_bytes; /* at the end */
 };
 
 struct hb_gpu_usage {
@@ -101,6 +102,8 @@ void hb_tenant_usage_add(struct hb_tenant_usage *usage, const struct hb_usage_co
 		usage->counters[i] = counts->counters[i];
 	}
 	step.memory_bytes = counts->memory_bytes;
+	step.peer_bytes = counts->peer_bytes;
+	step.host_bytes = counts->host_bytes;
 	usage->exact_ns = counts->exact_ns;
 	usage->active_ns = counts->active_ns;
 	usage->steps[usage->next] = step;
@@ -191,13 +194,27 @@ static void read_core_counters(struct hb_usage_counts *counts, const struct hb_t
 		counts->counters[i] = read_core_counter(tenant, counter_names[i]);
 }
 
+static uint64_t limit_bytes(uint64_t bytes)
+{
+	return bytes < BYTES_MOST ? bytes : BYTES_MOST;
+}
+
+static void read_memory(struct hb_usage_counts *counts, const struct hb_tenancy *tenancy, uint32_t gpu_index)
+{
+	struct hb_elastic_bytes elastic = hb_elastic_count(tenancy, gpu_index);
+	uint64_t allocated = limit_bytes(tenancy->page->gpus[gpu_index].used_bytes);
+	counts->peer_bytes = limit_bytes(elastic.peer);
+	counts->host_bytes = limit_bytes(elastic.away);
+	uint64_t away = counts->peer_bytes + counts->host_bytes;
+	counts->memory_bytes = allocated > away ? allocated - away : 0;
+}
+
 struct hb_usage_counts hb_gpu_usage_counts(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 {
 	const struct hb_tenant *tenant = hb_core_tenant(gpu->core, tenancy->index);
 	const struct hb_tenant_measures *measures = &gpu->measures->tenants[tenancy->index];
 	struct hb_usage_counts counts = {.active_ns = measures->active_ns};
-	uint64_t bytes = tenancy->page->gpus[gpu->tenants[tenancy->index].gpu_index].used_bytes;
-	counts.memory_bytes = bytes < BYTES_MOST ? bytes : BYTES_MOST;
+	read_memory(&counts, tenancy, gpu->tenants[tenancy->index].gpu_index);
 	counts.counters[HB_USAGE_LAUNCHES] = measures->launched;
 	if (hb_tenancy_is_low(tenancy))
 		counts.counters[HB_USAGE_PREEMPTIONS] = measures->preemptions;
@@ -215,6 +232,8 @@ static void add_tenant(struct gpu_step *sum, bool is_low, const struct hb_usage_
 		sum->low_preemptions += step->counters[HB_USAGE_PREEMPTIONS];
 		sum->low_launches += step->counters[HB_USAGE_LAUNCHES];
 		sum->low_bytes += step->memory_bytes;
+		sum->low_peer_bytes += step->peer_bytes;
+		sum->low_host_bytes += step->host_bytes;
 	} else {
 		sum->high_preemptions += step->counters[HB_USAGE_PREEMPTIONS];
 		sum->high_bytes += step->memory_bytes;
@@ -343,6 +362,8 @@ static void append_gpu_step(json_t *lists, const struct gpu_step *step)
 	append_value(lists, "low_launches", json_integer(step->low_launches));
 	append_value(lists, "high_bytes", bytes_json(step->high_bytes));
 	append_value(lists, "low_bytes", bytes_json(step->low_bytes));
+	append_value(lists, "low_peer_bytes", bytes_json(step->low_peer_bytes));
+	append_value(lists, "low_host_bytes", bytes_json(step->low_host_bytes));
 	append_value(lists, "not_managed_bytes", bytes_json(step->not_managed_bytes));
 	append_value(lists, "used_bytes", bytes_json(step->used_bytes));
 }

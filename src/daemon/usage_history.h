@@ -39,7 +39,8 @@ struct hb_usage_counts {
 	uint64_t active_ns;            /* time in which the tenant launched, which is an estimate of its share */
 	const struct hb_hist *latency; /* of requests; NULL = none */
 	uint64_t counters[HB_USAGE_COUNTERS];
-	uint64_t memory_bytes; /* allocated now */
+	uint64_t memory_bytes, peer_bytes,
+		host_bytes; /* allocated now: on the GPU, moved to another one, moved to the host */
 };
 
 struct hb_usage_step {
@@ -48,7 +49,7 @@ struct hb_usage_step {
 	uint64_t requests;
 	int64_t p50_ns, p99_ns;               /* of the requests of the step, 4 % too large at most; 0 = no request */
 	uint32_t counters[HB_USAGE_COUNTERS]; /* during the step */
-	uint64_t memory_bytes;                /* at its end */
+	uint64_t memory_bytes, peer_bytes, host_bytes; /* at its end */
 };
 
 /* Latency is kept as counts below these bounds: 16 for each doubling from 1 us to 18 minutes. */

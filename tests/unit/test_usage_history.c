@@ -117,7 +117,9 @@ static void test_shares_of_a_gpu(void **state)
 static void test_counters(void **state)
 {
 	struct hb_usage_counts counts = {.counters = {[HB_USAGE_TAKEOVERS] = 3, [HB_USAGE_MISSED] = 7},
-					 .memory_bytes = 9};
+					 .memory_bytes = 9,
+					 .peer_bytes = 5,
+					 .host_bytes = 6};
 	hb_tenant_usage_add(&usage, &counts, 1000 * MS);
 	counts.counters[HB_USAGE_TAKEOVERS] = 5;
 	counts.memory_bytes = 4;
@@ -125,6 +127,8 @@ static void test_counters(void **state)
 	assert_int_equal(last_step()->counters[HB_USAGE_TAKEOVERS], 2);
 	assert_int_equal(last_step()->counters[HB_USAGE_MISSED], 0);
 	assert_int_equal(last_step()->memory_bytes, 4);
+	assert_int_equal(last_step()->peer_bytes, 5);
+	assert_int_equal(last_step()->host_bytes, 6);
 	counts.counters[HB_USAGE_MISSED] = 2; /* a new core */
 	counts.counters[HB_USAGE_TAKEOVERS] = UINT64_MAX;
 	hb_tenant_usage_add(&usage, &counts, 1000 * MS);
