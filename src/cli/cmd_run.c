@@ -55,6 +55,8 @@ static const char usage[] =
 	"                       priority)\n"
 	"  --or-alone           if the daemon is missing, full or does not answer within 2 s: run the\n"
 	"                       command without Hummingbird, with a message (otherwise exit 125)\n"
+	"  --elastic            low priority: large allocations move to memory of the host while high\n"
+	"                       priority needs the GPU's memory (experimental)\n"
 	"  --own-context        keep a program of low priority out of the MPS server: its faults do\n"
 	"                       not reach other programs, and it takes turns with them\n"
 	"  --gpu sim            run on simulated GPUs\n"
@@ -65,6 +67,7 @@ static const char usage[] =
 
 enum run_option_code {
 	OPTION_ENGINE = HB_TENANT_OPTIONS_END,
+	OPTION_ELASTIC,
 	OPTION_GPU,
 	OPTION_GPUS,
 	OPTION_NO_SIGNS,
@@ -129,6 +132,9 @@ static int take_option(void *argument, int code, const char *value)
 		return hb_cli_take_gpu(COMMAND, value, &simulated);
 	case OPTION_GPUS:
 		return take_gpus(request, value);
+	case OPTION_ELASTIC:
+		request->options.flags |= HB_REGISTER_ELASTIC;
+		return -1;
 	case OPTION_NO_SIGNS:
 		request->no_signs = true;
 		return -1;
@@ -161,6 +167,7 @@ static int read_command_line(int argc, char **argv, struct run_request *request)
 {
 	static const struct option options[] = {
 		HB_TENANT_OPTION_ROWS,
+		{"elastic", no_argument, NULL, OPTION_ELASTIC},
 		{"engine", required_argument, NULL, OPTION_ENGINE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
 		{"gpus", required_argument, NULL, OPTION_GPUS},
@@ -178,6 +185,9 @@ static int read_command_line(int argc, char **argv, struct run_request *request)
 		return hb_cli_usage_error(COMMAND, "no command is given");
 	if (!request->has_priority)
 		return hb_cli_usage_error(COMMAND, "--priority high or --priority low is required");
+	if (request->options.flags & HB_REGISTER_ELASTIC && request->options.priority != HB_PAGE_LOW)
+		return hb_cli_usage_error(COMMAND,
+					  "--elastic is for --priority low: memory of high priority never moves");
 	request->command = argv + optind;
 	return check_own_context(request);
 }
@@ -232,6 +242,10 @@ static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], 
 			request->options.flags &= ~(uint32_t)HB_REGISTER_SUPERVISED;
 		result = register_once(request, until_ns, path, &member, environment, size, error);
 	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES && left_ms(until_ns) > 0);
+	if (hb_daemon_gone(result) && request->options.flags & HB_REGISTER_ELASTIC)
+		hb_error_set(error, result,
+			     "the daemon ended the connection: one of an earlier release does not know "
+			     "--elastic, so end it with its tenants, or run the command without the option");
 	if (result == 0 && member.page->priority != request->options.priority)
 		fprintf(stderr,
 			"hb run: priority high was not granted, so the command has priority low; `hb status` names the rule\n");

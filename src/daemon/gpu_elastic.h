@@ -53,5 +53,8 @@ bool hb_gpu_elastic_holds(const struct hb_gpu *gpu, int64_t now_ns);
 /* {"host_pool", "host_granted", "needs", ...} of the GPU for the status, and of one tenant on it; NULL when out of memory. */
 struct json_t *hb_gpu_elastic_json(const struct hb_gpu *gpu, int64_t now_ns);
 struct json_t *hb_tenant_elastic_json(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, int64_t now_ns);
+/* The same in words. LP: where its memory is. HP: why its last allocation found no room. False: there is nothing to say. */
+bool hb_gpu_elastic_describe(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, bool *works, char *why,
+			     size_t size);
 
 #endif

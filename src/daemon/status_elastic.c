@@ -7,6 +7,8 @@
 #include "daemon/gpu_elastic.h"
 #include "daemon/status_tenant.h"
 
+#include <stdio.h>
+
 static const char *const stay_keys[] = {
 #define HB_STAY_REASON(name, key, text) [HB_PAGE_STAY_##name] = (key),
 #include "hummingbird/stay_reasons.def"
@@ -73,4 +75,43 @@ json_t *hb_gpu_elastic_json(const struct hb_gpu *gpu, int64_t now_ns)
 			 (json_int_t)hb_elastic_granted(gpu->daemon), "needs", (json_int_t)gpu->elastic->needs, "met",
 			 (json_int_t)gpu->elastic->needs_met, "failed", (json_int_t)gpu->elastic->needs_failed,
 			 "waiting", (int)gpu->elastic->n_needs, "last_failure", last);
+}
+
+#define MIB(bytes) ((unsigned long long)(bytes) >> 20)
+
+static void describe_low(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, bool *works, char *why,
+			 size_t size)
+{
+	const struct hb_elastic_tenant *tenant = &gpu->elastic->tenants[tenancy->index];
+	struct hb_elastic_bytes bytes = hb_elastic_count(tenancy, gpu->tenants[tenancy->index].gpu_index);
+	*works = bytes.records > 0;
+	if (!bytes.records) {
+		snprintf(why, size, "no process has allocated memory that can move");
+		return;
+	}
+	int n = snprintf(why, size, "%llu MiB on this GPU, %llu MiB on the host; %llu MiB can move now",
+			 MIB(bytes.local), MIB(bytes.host), MIB(bytes.movable));
+	for (size_t i = 0; i < HB_N_PAGE_STAYS; i++)
+		if (bytes.stays[i] >> 20 && n > 0 && (size_t)n < size)
+			n += snprintf(why + n, size - (size_t)n, "; %llu MiB stay: %s", MIB(bytes.stays[i]),
+				      stay_texts[i]);
+	if (tenant->last.at_ns && n > 0 && (size_t)n < size)
+		snprintf(why + n, size - (size_t)n, "; %llu moves away for high priority, %llu home; the last: %s",
+			 (unsigned long long)tenant->moves[0], (unsigned long long)tenant->moves[1],
+			 tenant->last.result);
+}
+
+bool hb_gpu_elastic_describe(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, bool *works, char *why,
+			     size_t size)
+{
+	const struct hb_elastic_failure *failure = &gpu->elastic->failure;
+	if (hb_tenancy_is_elastic(tenancy)) {
+		describe_low(gpu, tenancy, works, why, size);
+		return true;
+	}
+	if (!failure->at_ns || failure->tenant != tenancy->number)
+		return false;
+	*works = false;
+	snprintf(why, size, "an allocation of %llu MiB found no room: %s", MIB(failure->bytes), failure->why);
+	return true;
 }

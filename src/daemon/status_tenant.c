@@ -359,6 +359,15 @@ static json_t *minimum_mechanism(const struct hb_tenancy *tenancy, uint32_t gpu_
 	return mechanism_json("low minimum", kept, why);
 }
 
+static json_t *elastic_mechanism(const struct hb_tenancy *tenancy, uint32_t gpu_index)
+{
+	char why[600];
+	bool works;
+	if (!hb_gpu_elastic_describe(tenancy->gpus[gpu_index], tenancy, &works, why, sizeof why))
+		return NULL;
+	return mechanism_json("elastic memory", works, why);
+}
+
 json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index)
 {
 	json_t *mechanisms = json_array();
@@ -369,6 +378,7 @@ json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index)
 		hb_status_append(mechanisms, split_mechanism(tenancy));
 	}
 	hb_status_append(mechanisms, minimum_mechanism(tenancy, gpu_index));
+	hb_status_append(mechanisms, elastic_mechanism(tenancy, gpu_index));
 	return mechanisms;
 }
 
