@@ -11,6 +11,7 @@ reload() { [ ! -d /run/systemd/system ] || systemctl daemon-reload; }
 [ "$(id -u)" = 0 ] || { say "only root can install a service: sudo $0" >&2; exit 1; }
 if [ "$1" = --remove ]; then
 	[ ! -d /run/systemd/system ] || systemctl disable --now hummingbird || true
+	"$prefix/share/hummingbird/maintain" end-mps
 	rm -f "$unit"
 	reload
 	say "the service is removed. The user and the group hummingbird, /etc/hummingbird and /var/lib/hummingbird remain."
@@ -22,10 +23,7 @@ case $prefix/ in
 	exit 1
 	;;
 esac
-getent group hummingbird >/dev/null || groupadd --system hummingbird
-getent passwd hummingbird >/dev/null ||
-	useradd --system --gid hummingbird --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin \
-		--comment "Hummingbird GPU sharing daemon" hummingbird
+"$prefix/share/hummingbird/maintain" add-user
 mkdir -p /etc/hummingbird "$(dirname "$unit")"
 [ -e /etc/hummingbird/hummingbird.yaml ] ||
 	install -m644 "$prefix/etc/hummingbird/hummingbird.yaml" /etc/hummingbird/hummingbird.yaml

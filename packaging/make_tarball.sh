@@ -8,9 +8,8 @@ cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 if [[ ${1:-} == --no-install ]]; then shift; else hb_install build release; fi
-out=$(cd "$OLDPWD" && realpath "${1:-.}")
-work=${2:+$(cd "$OLDPWD" && realpath -m "$2")}
-work=${work:-$PWD/build-tarball}
+out=$(hb_path "${1:-.}")
+work=$(hb_path "${2:-$PWD/build-tarball}")
 libraries=$work/libraries
 packaging/static_libraries.sh "$libraries"
 
@@ -21,25 +20,20 @@ meson=$libraries/venv/bin/meson
 	-Dtests=false -Dstrip=true -Dc_args=-fstack-protector-strong
 ninja -C "$work/build" -j "$HB_JOBS"
 
-version=$(meson introspect --projectinfo "$work/build" | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
-name=hummingbird-$version-x86_64
+name=hummingbird-$(hb_version)-x86_64
 rm -rf "$work/tree"
 mkdir -p "$work/tree"
 tree=$work/tree/$name
 DESTDIR=$tree "$meson" install -C "$work/build" --no-rebuild --quiet
 # The module is also in share/hummingbird/python, and only Debian's Python searches here.
 rm -r "$tree/lib/python3"
-find "$tree" \( -name __pycache__ -o -name libcuda.so \) -prune -exec rm -r {} +
+find "$tree" -name __pycache__ -prune -exec rm -r {} +
 doc=$tree/share/doc/hummingbird
-install -Dm644 -t "$doc" LICENSE README.md "$libraries/libraries.txt"
-install -Dm644 -t "$doc/docs" docs/*.md docs/*.svg
+install -Dm644 -t "$doc" "$libraries/libraries.txt"
 install -Dm644 -t "$doc/licences" "$libraries"/licences/*
-cp -r examples "$doc/examples"
 install -m755 packaging/install_service.sh "$tree/share/hummingbird/install-service"
 
 packaging/check_portable.py "$tree"
 find "$tree" -type d -exec chmod 755 {} +
-# Two builds of one commit give the same archive.
-date=$(git log -1 --format=%ct 2>/dev/null || date +%s)
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" -C "$work/tree" -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(hb_source_date)" -C "$work/tree" -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
 echo "$out/$name.tar.gz"

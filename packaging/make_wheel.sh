@@ -12,9 +12,8 @@ if [[ ${1:-} == --no-install ]]; then
 	options=("$1")
 	shift
 fi
-out=$(cd "$OLDPWD" && realpath "${1:-.}")
-work=${2:+$(cd "$OLDPWD" && realpath -m "$2")}
-work=${work:-$PWD/build-tarball}
+out=$(hb_path "${1:-.}")
+work=$(hb_path "${2:-$PWD/build-tarball}")
 packaging/make_tarball.sh "${options[@]}" "$out" "$work"
 
 prefix=$(echo "$work"/tree/*)

@@ -46,6 +46,15 @@ hb_debian_mirror() {
 	} | sed -n 1p
 }
 
+# hb_path PATH: the same file for a script that has changed to the top folder before it sourced this file.
+hb_path() { (cd "$OLDPWD" && realpath -m "$1"); }
+
+# The version in meson.build.
+hb_version() { sed -n "s/^  version: '\(.*\)',/\1/p" meson.build; }
+
+# The date of the commit in seconds, or now: two packages of one commit have the same bytes.
+hb_source_date() { git log -1 --format=%ct 2>/dev/null || date +%s; }
+
 # hb_build FOLDER [MESON ARGUMENT...]: configures the folder if necessary and builds everything in it, or only what the tests
 # in hb_build_for need (arguments of tools/test_targets.py), through the command in hb_run_under.
 hb_run_under=()

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The Debian package installs into a fresh tree, works from there, and leaves nothing when it is removed.
-# usage: test_package.sh SOURCE FOLDER. Skipped (77) without dpkg-dev.
+# Where lintian is installed, it has nothing to say. usage: test_package.sh SOURCE. Skipped (77) without debhelper.
 set -euo pipefail
 
 source=$1
-command -v dpkg-shlibdeps >/dev/null || { echo "dpkg-dev is not installed: no package was built"; exit 77; }
+command -v dh >/dev/null || { echo "debhelper is not installed: no package was built"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() {
@@ -15,6 +15,9 @@ fail() {
 
 "$source/packaging/make_deb.sh" "$work" "$work/build" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; fail "no package was built"; }
 package=$(echo "$work"/hummingbird_*.deb)
+if command -v lintian >/dev/null; then
+	lintian --allow-root --fail-on error,warning "$package" || fail "lintian refuses it"
+fi
 [[ $(dpkg-deb --field "$package" Depends) == *libc6* ]] || fail "its dependencies are not named"
 # asked_for LIBRARY: one of the packages that have it is among the dependencies
 asked_for() {
