@@ -8,24 +8,9 @@ set -uo pipefail
 # Only there it is the first process and has this folder.
 (($$ == 1)) && cd /share || exit 1
 export LC_ALL=C
-bad=0
+. ./checks.sh
 
-# judge STATUS WHAT: prints the result of a check; /tmp/output has its output.
-judge() {
-	if [[ $1 == 0 ]]; then
-		echo "ok      $2"
-	else
-		echo "FAILED  $2: $(tail -n 20 /tmp/output)"
-		bad=1
-	fi
-}
-# check WHAT COMMAND...: the command must succeed. as_user WHAT SCRIPT: the same for a script of user ann, who has hb on the path.
-check() {
-	local what=$1
-	shift
-	"$@" >/tmp/output 2>&1 </dev/null
-	judge $? "$what"
-}
+# as_user WHAT SCRIPT: a script of user ann, who has hb on the path, must succeed.
 as_user() {
 	local what=$1
 	runuser -u ann -- env PATH="$bin:/usr/bin:/bin" XDG_RUNTIME_DIR=/tmp/ann HB_SIM_GPU=/tmp/ann/gpu HOME=/home/ann TENANT="$tenant" \
@@ -87,16 +72,16 @@ if [[ $1 == package ]]; then
 	echo "the RPM package"
 	bin=/usr/sbin:/usr/bin tenant=/usr/libexec/hummingbird/cuda-tenant under=()
 	cp -r /usr/share/doc/hummingbird/examples /tmp/examples
-	check "its unit is there" test -s /usr/lib/systemd/system/hummingbird.service
-	check "its user is there" getent passwd hummingbird
-	check "its configuration has no error" hb config check --system
+	at_once "its unit is there" test -s /usr/lib/systemd/system/hummingbird.service
+	at_once "its user is there" getent passwd hummingbird
+	at_once "its configuration has no error" hb config check --system
 	try_programs
 	end_programs
 	userdel hummingbird
 	exit $bad
 fi
 rm -rf /opt/* /etc/systemd/system/hummingbird.service
-check "the tarball unpacks" tar -C /opt -xf "$(echo hummingbird-*.tar.gz)"
+at_once "the tarball unpacks" tar -C /opt -xf "$(echo hummingbird-*.tar.gz)"
 ((!bad)) || exit 1
 name=$(basename /opt/hummingbird-*)
 cp -r "/opt/$name/share/doc/hummingbird/examples" /tmp/examples
@@ -111,16 +96,16 @@ as_user "the demonstration simulates" '
 try_programs
 as_user "hb top draws" 'export TERM=xterm; (sleep 2; printf q) | timeout 60 script --quiet --command "hb top --gpu sim" /dev/null >/tmp/ann/screen; grep -a GPU /tmp/ann/screen'
 as_user "completion is there for each shell" 'source '"$prefix"'/share/bash-completion/completions/hb && complete -p hb'
-check "its manual pages are there" test -s "$prefix/share/man/man1/hb-run.1"
+at_once "its manual pages are there" test -s "$prefix/share/man/man1/hb-run.1"
 mv "/opt/$name" /opt/moved
 bin=/opt/moved/bin tenant=/opt/moved/libexec/hummingbird/cuda-tenant
 as_user "it works in another folder" 'hb sim --high resnet50_b1@60/s --low llama8_train_b4 --seconds 1 && hb run --gpu sim --priority high -- $TENANT work 2'
-check "the service installs" /opt/moved/share/hummingbird/install-service
-check "its unit starts the daemon in its folder" grep -qx "ExecStart=/opt/moved/sbin/hbd --system --foreground" /etc/systemd/system/hummingbird.service
-check "its configuration has no error" /opt/moved/bin/hb config check --system
-check "its user is there" getent passwd hummingbird
-check "the service is removed" /opt/moved/share/hummingbird/install-service --remove
-check "its unit is gone" test ! -e /etc/systemd/system/hummingbird.service
+at_once "the service installs" /opt/moved/share/hummingbird/install-service
+at_once "its unit starts the daemon in its folder" grep -qx "ExecStart=/opt/moved/sbin/hbd --system --foreground" /etc/systemd/system/hummingbird.service
+at_once "its configuration has no error" /opt/moved/bin/hb config check --system
+at_once "its user is there" getent passwd hummingbird
+at_once "the service is removed" /opt/moved/share/hummingbird/install-service --remove
+at_once "its unit is gone" test ! -e /etc/systemd/system/hummingbird.service
 userdel hummingbird
 
 echo "the same on a kernel without the calls that are newer than Linux 5.3"

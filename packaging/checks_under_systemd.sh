@@ -5,36 +5,11 @@
 # not run anywhere else.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
-export LC_ALL=C HB_SIM_GPU=/run/sim-gpu
+export LC_ALL=C
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
-LIMIT_S=120
 GPU=(--gpu sim)
-bad=0
+. ./checks.sh
 
-# at_once WHAT COMMAND...: the command must succeed now. soon WHAT COMMAND...: within LIMIT_S seconds.
-judge() {
-	if [[ $1 == 0 ]]; then
-		echo "ok      $2"
-	else
-		echo "FAILED  $2: $(tail -n 20 /tmp/output)"
-		bad=1
-	fi
-}
-at_once() {
-	local what=$1
-	shift
-	"$@" >/tmp/output 2>&1
-	judge $? "$what"
-}
-soon() {
-	local what=$1 result=1
-	shift
-	for ((i = 0; i < LIMIT_S && result; i++)); do
-		if "$@" >/tmp/output 2>&1; then result=0; else sleep 1; fi
-	done
-	judge $result "$what"
-}
-fails() { ! "$@"; }
 says() { # says TEXT COMMAND...: the output contains TEXT, with any exit status
 	local text=$1
 	shift
@@ -60,7 +35,34 @@ tenant_is_up() {
 	kill -0 "$service" && [[ -n $before && -n $after ]] && ((after > before))
 }
 
+# A drop-in that lets the daemon schedule the simulated GPUs in HB_SIM_GPU.
+use_simulated_gpu() {
+	mkdir -p /etc/systemd/system/hummingbird.service.d
+	cat >/etc/systemd/system/hummingbird.service.d/sim.conf <<-DROP_IN
+		[Service]
+		ExecStart=
+		ExecStart=/usr/sbin/hbd --system --foreground --gpu sim
+		Environment=HB_SIM_GPU=$HB_SIM_GPU HB_LOG=info ${HB_SIMCUDA_DIR:+HB_SIMCUDA_DIR=$HB_SIMCUDA_DIR}
+	DROP_IN
+	systemctl daemon-reload
+}
+# After purging.
+nothing_is_left() {
+	at_once "the group is gone" fails getent group hummingbird
+	at_once "the user is gone" fails getent passwd hummingbird
+	at_once "no file is left" fails says "/" find / -xdev -not -path '/tmp/*' -not -path '/try/*' -not -path '/var/log/*' \
+		-not -path /etc/systemd/system/hummingbird.service.d -name '*hummingbird*'
+	at_once "no file is left below /run" fails says "/" find /run -maxdepth 1 -name '*hummingbird*'
+}
+
+if [[ -d previous ]]; then
+	. ./upgrade_under_tenants.sh
+else
+	skip "upgrade from the previous release" "the history lacks it"
+fi
+
 echo "--- installing"
+export HB_SIM_GPU=/run/sim-gpu
 useradd --create-home ann
 useradd --create-home bob
 at_once "the package installs" dpkg --install ./hummingbird_*.deb
@@ -80,15 +82,8 @@ at_once "another user learns how to join the group" says "adduser" as bob hb run
 
 echo "--- over simulated GPUs, which belong to ann"
 install --directory --owner=ann --mode=0777 "$HB_SIM_GPU" # open to all users, as NVIDIA's devices
-mkdir /etc/systemd/system/hummingbird.service.d
-cat >/etc/systemd/system/hummingbird.service.d/sim.conf <<DROP_IN
-[Service]
-ExecStart=
-ExecStart=/usr/sbin/hbd --system --foreground --gpu sim
-Environment=HB_SIM_GPU=$HB_SIM_GPU HB_LOG=info
-DROP_IN
+use_simulated_gpu
 configure 'mps: false' 'rules:' '  - {user: ann, priority: high, slo: 10ms}'
-systemctl daemon-reload
 at_once "the unit starts with a drop-in" systemctl restart hummingbird
 at_once "hb doctor" as ann hb doctor "${GPU[@]}"
 as ann hb run "${GPU[@]}" --priority low -- ./cuda-tenant work 2 >/tmp/under 2>/tmp/output
@@ -144,9 +139,8 @@ wait "$service"
 echo "--- low priority in an MPS server, on root's simulated GPUs"
 export HB_SIM_GPU=/run/sim-gpu-root
 install --directory --mode=0777 "$HB_SIM_GPU"
-sed -i "s|HB_SIM_GPU=[^ ]*|HB_SIM_GPU=$HB_SIM_GPU|" /etc/systemd/system/hummingbird.service.d/sim.conf
+use_simulated_gpu
 configure 'mps: true'
-systemctl daemon-reload
 at_once "the daemon restarts" systemctl restart hummingbird
 hb run "${GPU[@]}" --priority low -- ./cuda-tenant train 500 0 >/tmp/service 2>&1 &
 service=$!
@@ -169,9 +163,6 @@ wait "$service"
 soon "the MPS server ends with the last program" fails says "hb-sim-mps-" processes
 rm -r /etc/systemd/system/hummingbird.service.d
 at_once "the package is purged" dpkg --purge hummingbird
-at_once "the group is gone" fails getent group hummingbird
-at_once "the user is gone" fails getent passwd hummingbird
+nothing_is_left
 soon "systemd no longer knows the unit" fails says "hummingbird" systemctl list-units --all --plain 'hummingbird*' --no-legend
-at_once "no file is left" fails says "/" find / -xdev -not -path '/tmp/*' -not -path '/try/*' -not -path '/var/log/*' -name '*hummingbird*'
-at_once "no file is left below /run" fails says "/" find /run -maxdepth 1 -name '*hummingbird*'
 ((bad)) || echo "all is well"

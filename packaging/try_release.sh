@@ -7,24 +7,18 @@
 # Debian's mirrors since glibc 2.28.
 cd "$(dirname "$0")/.."
 . tools/setup.sh
+. packaging/debians.sh
 
 DEFAULT=(bullseye bookworm trixie forky)
-artifacts=$(cd "$OLDPWD" && realpath "${1:?usage: packaging/try_release.sh ARTIFACTS [FOLDER [RELEASE...]]}")
-folder=${2:+$(cd "$OLDPWD" && realpath -m "$2")}
+artifacts=$(hb_path "${1:?usage: packaging/try_release.sh ARTIFACTS [FOLDER [RELEASE...]]}")
 releases=("${@:3}")
 ((${#releases[@]})) || releases=("${DEFAULT[@]}")
-((EUID == 0)) || die "a chroot needs root: sudo $0"
-for tool in debootstrap gcc openssl rpm; do
-	command -v "$tool" >/dev/null || die "$tool is missing: install the package that contains it"
-done
-if [[ -z $folder ]]; then
-	folder=$(mktemp -d)
-	trap 'rm -rf --one-file-system "$folder"' EXIT
-fi
+hb_need_root gcc openssl rpm
+hb_folder_or_temporary "${2:-}"
 share=$folder/share
 rm -rf "$share"
 mkdir -p "$share"
-cp "$artifacts"/hummingbird-*-x86_64.tar.gz "$artifacts"/hummingbird_gpu-*.whl packaging/checks_in_chroot.sh "$share"
+cp "$artifacts"/hummingbird-*-x86_64.tar.gz "$artifacts"/hummingbird_gpu-*.whl packaging/checks{,_in_chroot}.sh "$share"
 gcc -static -o "$share/as-old-kernel" tests/unit/as_old_kernel.c
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 \
 	-keyout "$share/key.pem" -out "$share/cert.pem" 2>/dev/null
@@ -41,16 +35,7 @@ run_checks() {
 failed=0
 for release in "${releases[@]}"; do
 	tree=$folder/$release
-	if [[ ! -f $tree-is-complete ]]; then
-		# A run that was ended may have left /proc mounted there; this one mounts it for itself only.
-		rm -rf --one-file-system "$tree"
-		# Newer releases than this debootstrap knows are made like sid.
-		script=/usr/share/debootstrap/scripts/$release
-		[[ -e $script ]] || script=/usr/share/debootstrap/scripts/sid
-		unshare --mount debootstrap --variant=minbase --include=python3-venv "$release" "$tree" "$(hb_debian_mirror)" "$script" >"$tree.log" 2>&1 ||
-			{ echo "FAILED  $release: debootstrap: $(tail -n 1 "$tree.log")"; failed=1; continue; }
-		touch "$tree-is-complete"
-	fi
+	hb_make_debian "$release" "$tree" python3-venv || { failed=1; continue; }
 	rm -rf "$tree/share"
 	cp -r "$share" "$tree/share"
 	echo "--- $release, $(chroot "$tree" ldd --version | sed -n 1p)"

@@ -8,27 +8,19 @@
 # machine. FOLDER keeps the Debian and the builds for the next run; without FOLDER they are temporary.
 cd "$(dirname "$0")/.."
 . tools/setup.sh
+. packaging/debians.sh
 
 kind=container LIMIT_S=900
-tools=(debootstrap dpkg-deb systemd-nspawn)
+tools=(dpkg-deb systemd-nspawn)
 extra=systemd-sysv,dbus,iproute2
 if [[ ${1:-} == --vm ]]; then
 	shift
 	kind=vm LIMIT_S=3600
-	tools=(debootstrap dpkg-deb qemu-system-x86_64 mke2fs)
+	tools=(dpkg-deb qemu-system-x86_64 mke2fs)
 	extra+=,linux-image-cloud-amd64
 fi
-for tool in "${tools[@]}"; do
-	command -v "$tool" >/dev/null || die "$tool is missing: install the package that contains it"
-done
-((EUID == 0)) || die "only root can make and boot a Debian: sudo $0"
-folder=${1:-}
-if [[ -z $folder ]]; then
-	folder=$(mktemp -d)
-	trap 'rm -rf --one-file-system "$folder"' EXIT
-fi
-mkdir -p "$folder"
-folder=$(realpath "$folder")
+hb_need_root "${tools[@]}"
+hb_folder_or_temporary "${1:-}"
 tree=$folder/debian-$kind
 share=$folder/try
 rm -rf "$share"
@@ -37,20 +29,27 @@ mkdir -p "$share"
 echo "building (log: $folder/build.log)"
 {
 	packaging/make_deb.sh "$share" "$folder/build-deb"
-	[[ -f $folder/build/build.ninja ]] || meson setup "$folder/build"
-	ninja -C "$folder/build" -j "$HB_JOBS" bench/tenant/cuda-tenant
+	dpkg-deb --extract "$share"/hummingbird_*.deb "$folder/new"
+	# The simulated driver and the table of its GPU.
+	mkdir -p "$share/share/hummingbird"
+	cp -r "$folder/new/usr/libexec/hummingbird/cuda-tenant" "$folder"/new/usr/lib/*/hummingbird/simcuda "$share"
+	cp -r "$folder/new/usr/share/hummingbird/gpus" "$share/share/hummingbird"
+	rm -r "$folder/new"
+	# The previous release: the newest tag of another version, or the commit that tests/compat takes for it.
+	previous=$({ git tag --merged HEAD --sort=-version:refname 'v*' | grep -vx "v$(hb_version)"
+		sed -n 's/^PREVIOUS = "\(.*\)"/\1/p' tests/compat/test_previous_release.py; } | sed -n 1p)
+	if git cat-file -e "$previous^{commit}"; then
+		rm -rf "$folder/previous"
+		mkdir -p "$folder/previous" "$share/previous"
+		git archive "$previous" | tar -x -C "$folder/previous"
+		"$folder/previous/packaging/make_deb.sh" "$share/previous" "$folder/build-previous-$previous"
+	fi
 } >"$folder/build.log" 2>&1 || die "no package was built: $(tail -n 5 "$folder/build.log")"
-cp packaging/{checks_under_systemd,unit_limits}.sh "$folder/build/bench/tenant/cuda-tenant" "$share"
+cp packaging/{checks,checks_under_systemd,upgrade_under_tenants,unit_limits}.sh "$share"
 
 # Installs the dependencies of the package from Debian, as apt would.
-if [[ ! -f $tree-is-complete ]]; then
-	echo "making a Debian 12 (log: $folder/debootstrap.log)"
-	rm -rf --one-file-system "$tree"
-	asked=$(dpkg-deb --field "$(echo "$share"/*.deb)" Depends | sed 's/ *([^)]*)//g; s/ *|[^,]*//g; s/, */,/g')
-	unshare --mount debootstrap --variant=minbase --include="$extra,$asked" bookworm "$tree" >"$folder/debootstrap.log" 2>&1 ||
-		die "debootstrap failed: $(tail -n 5 "$folder/debootstrap.log")"
-	touch "$tree-is-complete"
-fi
+asked=$(dpkg-deb --field "$(echo "$share"/*.deb)" Depends | sed 's/ *([^)]*)//g; s/ *|[^,]*//g; s/, */,/g')
+hb_make_debian bookworm "$tree" "$extra,$asked" || die "no Debian 12 was made"
 log=/try/checks.log
 [[ $kind == container ]] || log=/dev/ttyS1
 cat >"$tree/etc/systemd/system/try.service" <<UNIT

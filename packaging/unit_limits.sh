@@ -7,7 +7,6 @@ echo "--- the unit's limits"
 daemon=$(property MainPID)
 group=/sys/fs/cgroup$(property ControlGroup)
 
-skip() { echo "skipped $1: $2"; }
 has_bit() { # has_bit SET NUMBER: the daemon has this capability in CapEff, CapPrm or CapBnd
 	(((0x$(awk -v set="$1:" '$1 == set {print $2}' "/proc/$daemon/status") >> $2) & 1))
 }
