@@ -45,6 +45,16 @@ static int read_cgroup(struct hb_peer *peer)
 	return 0;
 }
 
+/* The daemon itself may run in a container, whose root then is its root. */
+static bool is_contained(const struct hb_peer *peer)
+{
+	struct hb_peer own = {.pid = getpid()};
+	if (hb_process_has_own_pids(peer->pid))
+		return true;
+	return peer->place.container[0] &&
+	       (read_cgroup(&own) < 0 || strcmp(own.place.container, peer->place.container) != 0);
+}
+
 /* Takes the first service or scope, because users can make cgroups of any name below it. */
 void hb_peer_unit(const char *cgroup, char *unit, size_t size)
 {
@@ -121,6 +131,7 @@ int hb_peer_open(int socket, struct hb_peer *peer)
 	if (result == 0)
 		result = read_cgroup(peer);
 	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);
+	peer->is_contained = is_contained(peer);
 	if (result == 0 && same && hb_process_lives(peer->pidfd))
 		return 0;
 	hb_peer_close(peer);

@@ -22,9 +22,10 @@ struct hb_peer {
 	char user[64];        /* the uid in digits; on a connection the login name, if there is one (user_names.h) */
 	int pidfd;            /* open between hb_peer_open() or hb_peer_of() and hb_peer_close(); else -1 */
 	char cgroup[256];     /* path in the unified hierarchy; "" = not known */
-	struct hb_cgroup_place place; /* container, pod, Slurm job: for people only */
-	char unit[128];               /* unit of the system's systemd, see hb_peer_unit(); "" = not known */
-	bool by_root;                 /* root registered this process for its user (protocol/job_file.h) */
+	struct hb_cgroup_place place; /* container, pod, Slurm job: for people, and to tell containers apart */
+	bool is_contained; /* it is in a container, or in a pid namespace of its own: its root is not the machine's */
+	char unit[128];    /* unit of the system's systemd, see hb_peer_unit(); "" = not known */
+	bool by_root;      /* root registered this process for its user (protocol/job_file.h) */
 };
 
 /* Reads pid, user, group and start time. 0, or negative errno when the kernel does not name the peer. */

@@ -96,6 +96,20 @@ bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid)
 	return found == 2;
 }
 
+bool hb_process_has_own_pids(pid_t pid)
+{
+	/* The kernel lists the process's pid in the namespace of this /proc, then in each namespace below it. */
+	char line[256];
+	int inside = 0;
+	FILE *file = hb_process_file(pid, "status");
+	while (file && fgets(line, sizeof line, file))
+		if (sscanf(line, "NSpid: %*d %d", &inside) == 1)
+			break;
+	if (file)
+		fclose(file);
+	return inside > 0;
+}
+
 /* --- the environment --------------------------------------------------------------------- */
 
 /*

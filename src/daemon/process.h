@@ -31,6 +31,8 @@ pid_t hb_process_parent(pid_t pid);
 bool hb_process_is_stopped(pid_t pid);
 /* Reads the effective user and group. False: no such process. */
 bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid);
+/* Whether the process is in a pid namespace below the one of /proc, as in most containers. */
+bool hb_process_has_own_pids(pid_t pid);
 /* Whether the process was started with NAME=VALUE in its environment. False also if it delays the reading by 0.2 s. */
 bool hb_process_began_with(pid_t pid, const char *variable);
 

@@ -11,6 +11,7 @@
 #include "daemon/process.h"
 #include "daemon/tenancy.h"
 #include "daemon/user_places.h"
+#include "protocol/container_token.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -201,6 +202,20 @@ static int lead_known(struct hb_tenancy *tenancy, const struct hb_peer *peer, co
 	return lead_tenant(tenancy, peer, error);
 }
 
+/*
+ * A container is a tenant without `hb run`: nothing gives its programs the MPS server's environment, and no supervisor ends
+ * their GPU work before they are killed. So they run outside the server.
+ */
+static int prepare_container(struct hb_tenancy *tenancy, struct hb_error *error)
+{
+	tenancy->engine = hb_tenancy_is_low(tenancy) ? HB_ENGINE_TURNS : HB_ENGINE_TEMPORAL;
+	if (hb_engine_admit(tenancy->daemon, tenancy, error) == 0)
+		return 0;
+	return hb_error_set(error, -EBUSY,
+			    "high priority uses the spatial engine inside the MPS server, and programs of a container "
+			    "run outside it; wait until high priority has ended, or start it with --engine temporal");
+}
+
 static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
 			 const char *command, size_t command_length, int page_fd, bool leads, struct hb_grant *grant,
 			 struct hb_error *error)
@@ -218,6 +233,12 @@ static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, c
 		return hb_user_places_refuse(daemon, peer, HB_PLACE_TENANT, error);
 	if (result < 0)
 		return hb_error_set(error, result, "cannot create the tenant: %s", strerror(-result));
+	if (hb_token_is_of_container(request->token) && page_fd < 0) {
+		result = prepare_container(grant->tenancy, error);
+		if (result < 0)
+			hb_tenancy_free(grant->tenancy);
+		return result;
+	}
 	if (!leads)
 		return 0;
 	result = lead_tenant(grant->tenancy, peer, error);
@@ -306,7 +327,7 @@ static int join_tenant(struct hb_tenancy *tenancy, const struct hb_peer *peer, u
 int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
 		const char *command, size_t command_length, int page_fd, struct hb_grant *grant, struct hb_error *error)
 {
-	struct hb_tenancy *known = hb_tenancy_find(daemon, request->token);
+	struct hb_tenancy *known = hb_tenancy_find_for(daemon, request->token, peer);
 	*grant = (struct hb_grant){.tenancy = known, .slot = HB_PAGE_PROCESSES};
 	int result = check_request(daemon, peer, request, error);
 	if (result == 0)

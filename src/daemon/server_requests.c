@@ -91,7 +91,7 @@ static int serve_bye(struct hb_connection *connection)
 	const struct hb_msg_bye bye = connection->server->message.as_BYE;
 	if (hb_supervision_leave(daemon->supervision, bye.token, connection->peer.pid))
 		return hb_connection_done(connection);
-	struct hb_tenancy *tenancy = hb_tenancy_find(daemon, bye.token);
+	struct hb_tenancy *tenancy = hb_tenancy_find_for(daemon, bye.token, &connection->peer);
 	bool leads = tenancy && tenancy->leader.watch && tenancy->leader.pid == connection->peer.pid;
 	bool supervisor = leads && tenancy->flags & HB_REGISTER_SUPERVISED;
 	uint32_t number = supervisor ? tenancy->number : 0;
@@ -114,7 +114,7 @@ static int serve_bye(struct hb_connection *connection)
 static int serve_terminate(struct hb_connection *connection)
 {
 	const struct hb_msg_terminate request = connection->server->message.as_TERMINATE;
-	struct hb_tenancy *tenancy = hb_tenancy_find(connection->server->daemon, request.token);
+	struct hb_tenancy *tenancy = hb_tenancy_find_for(connection->server->daemon, request.token, &connection->peer);
 	if (!tenancy)
 		return hb_connection_error(connection, -ESRCH, "no tenant has that token");
 	if (connection->peer.uid != tenancy->peer.uid && connection->peer.uid != 0)
@@ -203,10 +203,31 @@ static int serve_place(struct hb_connection *connection)
 	return 0;
 }
 
-static bool may_change(const struct hb_connection *connection, const struct hb_tenancy *tenancy)
+/* Finds out whether the client is in a container. 0 or negative errno. */
+static int identify_client(const struct hb_connection *connection, struct hb_peer *peer)
 {
-	uid_t uid = connection->peer.uid;
-	return uid == 0 || uid == connection->server->daemon->owner || uid == tenancy->peer.uid;
+	*peer = connection->peer;
+	int result = hb_peer_open(connection->fd, peer);
+	hb_peer_close(peer);
+	return result;
+}
+
+static bool is_machine_root(const struct hb_peer *peer)
+{
+	return peer->uid == 0 && !peer->is_contained;
+}
+
+static bool is_root_or_owner(const struct hb_daemon *daemon, const struct hb_peer *peer)
+{
+	return is_machine_root(peer) || (peer->uid == daemon->owner && !peer->is_contained);
+}
+
+/* A process in a container may change the tenant that is this container, but no other tenant of its user. */
+static bool may_change(const struct hb_peer *peer, const struct hb_tenancy *tenancy)
+{
+	bool same_place = !peer->is_contained || (tenancy->peer.is_contained &&
+						  strcmp(peer->place.container, tenancy->peer.place.container) == 0);
+	return is_root_or_owner(tenancy->daemon, peer) || (peer->uid == tenancy->peer.uid && same_place);
 }
 
 static int serve_set(struct hb_connection *connection)
@@ -216,12 +237,14 @@ static int serve_set(struct hb_connection *connection)
 	struct hb_tenancy *tenancy = hb_tenancy_numbered(daemon, change.tenant);
 	struct hb_error error = {""};
 	char reduced[160];
+	struct hb_peer peer;
 	if (!tenancy || hb_tenancy_is_server(tenancy)) {
 		hb_error_set(&error, -ESRCH, "no tenant has the id %u", change.tenant);
 		return hb_connection_error(connection, -ESRCH, error.text);
 	}
-	if (!may_change(connection, tenancy))
-		return hb_connection_error(connection, -EPERM, "only the tenant's user and root may change it");
+	if (identify_client(connection, &peer) < 0 || !may_change(&peer, tenancy))
+		return hb_connection_error(connection, -EPERM,
+					   "only the tenant's user and root may change it, from outside of containers");
 	struct hb_rights wanted = tenancy->rights;
 	if (change.fields & HB_SET_PRIORITY)
 		wanted.priority = (enum hb_page_priority)change.priority;
@@ -233,9 +256,9 @@ static int serve_set(struct hb_connection *connection)
 	struct hb_rights granted = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &wanted,
 					    reduced);
 	bool allowed = !reduced[0] && hb_job_may_have(tenancy, &wanted, reduced);
-	if (!allowed && connection->peer.uid != 0)
+	if (!allowed && !is_machine_root(&peer))
 		return hb_connection_error(connection, -EPERM, reduced);
-	int result = hb_tenancy_set(tenancy, &change, connection->peer.uid == 0 ? &wanted : &granted, &error);
+	int result = hb_tenancy_set(tenancy, &change, is_machine_root(&peer) ? &wanted : &granted, &error);
 	HB_FAULT(daemon_set);
 	hb_daemon_wake(daemon);
 	return answer_result(connection, result, &error);
@@ -263,11 +286,11 @@ static int stop_recording(struct hb_connection *connection)
 static int serve_record(struct hb_connection *connection)
 {
 	const struct hb_msg_record request = connection->server->message.as_RECORD;
-	uid_t uid = connection->peer.uid;
-	if (uid != 0 && uid != connection->server->daemon->owner)
-		return hb_connection_error(
-			connection, -EPERM,
-			"only root and the daemon's own user may record: run the command as one of them");
+	struct hb_peer peer;
+	if (identify_client(connection, &peer) < 0 || !is_root_or_owner(connection->server->daemon, &peer))
+		return hb_connection_error(connection, -EPERM,
+					   "only root and the daemon's own user may record: run the command as one of "
+					   "them, outside of containers");
 	if (request.action == HB_RECORD_STOP)
 		return stop_recording(connection);
 	int result = hb_recorder_start(connection->server->daemon, (int64_t)request.seconds * HB_NS_PER_S);

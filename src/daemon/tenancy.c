@@ -21,6 +21,7 @@
 #include "daemon/supervision.h"
 #include "daemon/user_places.h"
 #include "decide/defaults.h"
+#include "protocol/container_token.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
@@ -47,6 +48,25 @@ struct hb_tenancy *hb_tenancy_numbered(struct hb_daemon *daemon, uint32_t number
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
 		if (daemon->tenancies[i] && daemon->tenancies[i]->number == number)
 			return daemon->tenancies[i];
+	return NULL;
+}
+
+static bool is_in_container_of(const struct hb_tenancy *tenancy, const struct hb_peer *peer)
+{
+	return tenancy->peer.uid == peer->uid && (strcmp(tenancy->peer.place.container, peer->place.container) == 0 ||
+						  hb_tenancy_find_slot(tenancy, peer->pid) < HB_PAGE_PROCESSES);
+}
+
+struct hb_tenancy *hb_tenancy_find_for(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES],
+				       const struct hb_peer *peer)
+{
+	if (!hb_token_is_of_container(token))
+		return hb_tenancy_find(daemon, token);
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = daemon->tenancies[i];
+		if (tenancy && memcmp(tenancy->token, token, HB_TOKEN_BYTES) == 0 && is_in_container_of(tenancy, peer))
+			return tenancy;
+	}
 	return NULL;
 }
 

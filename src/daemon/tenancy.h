@@ -14,6 +14,12 @@
 /* NULL = no tenant has this token, or this number. */
 struct hb_tenancy *hb_tenancy_find(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES]);
 struct hb_tenancy *hb_tenancy_numbered(struct hb_daemon *daemon, uint32_t number);
+/*
+ * The tenant with this token to which the peer may refer; NULL = there is none. Others can guess the token of a container,
+ * so that tenant is found only by its own processes, and by processes of the same user in the same container.
+ */
+struct hb_tenancy *hb_tenancy_find_for(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES],
+				       const struct hb_peer *peer);
 
 /*
  * Makes a tenant for this request, with a new page or the one that the client

@@ -17,7 +17,7 @@ static struct hb_tenancy *find_requester(struct hb_daemon *daemon, const struct 
 					 const unsigned char *token, const unsigned char *uuid, struct hb_gpu **gpu,
 					 struct hb_error *error)
 {
-	struct hb_tenancy *tenancy = hb_tenancy_find(daemon, token);
+	struct hb_tenancy *tenancy = hb_tenancy_find_for(daemon, token, peer);
 	*gpu = hb_gpu_find(daemon, uuid);
 	bool is_own = tenancy && (peer->uid == tenancy->peer.uid || peer->uid == 0);
 	if (is_own && *gpu && hb_tenancy_uses(tenancy, *gpu))

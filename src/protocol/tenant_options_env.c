@@ -2,6 +2,8 @@
 /* Tenant options as environment variables; see tenant_options_env.h. */
 #include "protocol/tenant_options_env.h"
 
+#include "protocol/container_token.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,41 +68,55 @@ int hb_tenant_options_from_environment(struct hb_tenant_options *options)
 		options->flags |= HB_REGISTER_MPS;
 	if (is_value("HB_GPU", "sim"))
 		options->flags |= HB_REGISTER_SIMULATED;
-	return hb_token_parse(getenv("HB_TENANT"), options->token) < 0 ? -ENOENT : 0;
+	int result = is_value("HB_TENANT", HB_CONTAINER_TENANT) ? hb_container_token(options->token)
+								: hb_token_parse(getenv("HB_TENANT"), options->token);
+	return result < 0 ? -ENOENT : 0;
 }
 
-static int write_text(const char *name, const char *value)
-{
-	int result = value ? setenv(name, value, 1) : unsetenv(name);
-	return result < 0 ? -errno : 0;
-}
+struct variable_writer {
+	int (*write)(void *argument, const char *name, const char *value);
+	void *argument;
+};
 
-static int write_number(const char *name, int64_t value)
+static int write_number(const struct variable_writer *writer, const char *name, int64_t value)
 {
 	char text[32];
 	snprintf(text, sizeof text, "%lld", (long long)value);
-	return write_text(name, value ? text : NULL);
+	return writer->write(writer->argument, name, value ? text : NULL);
 }
 
-int hb_tenant_options_to_environment(const struct hb_tenant_options *options)
+int hb_tenant_options_each(const struct hb_tenant_options *options,
+			   int (*write)(void *argument, const char *name, const char *value), void *argument)
 {
 	char token[2 * HB_TOKEN_BYTES + 1];
+	const struct variable_writer writer = {write, argument};
 	hb_token_format(options->token, token);
 	int results[] = {
-		write_text("HB_TENANT", token),
-		write_text("HB_PRIORITY", options->priority == HB_PAGE_HIGH ? "high" : "low"),
-		write_number("HB_SLO_NS", options->slo_ns),
-		write_number("HB_ATTAINMENT_PPM", options->attainment_ppm),
-		write_number("HB_MEMORY_BYTES", (int64_t)options->memory_bytes),
-		write_number("HB_WEIGHT", options->weight),
-		write_number("HB_PCIE_WEIGHT", options->pcie_weight),
-		write_text("HB_ENGINE", options->engine ? engines[options->engine] : NULL),
-		write_text("HB_ROLE", options->flags & HB_REGISTER_SERVER ? "server" : NULL),
-		write_text("HB_MPS", options->flags & HB_REGISTER_MPS ? "1" : NULL),
-		write_text("HB_GPU", options->flags & HB_REGISTER_SIMULATED ? "sim" : NULL),
+		write(argument, "HB_TENANT", token),
+		write(argument, "HB_PRIORITY", options->priority == HB_PAGE_HIGH ? "high" : "low"),
+		write_number(&writer, "HB_SLO_NS", options->slo_ns),
+		write_number(&writer, "HB_ATTAINMENT_PPM", options->attainment_ppm),
+		write_number(&writer, "HB_MEMORY_BYTES", (int64_t)options->memory_bytes),
+		write_number(&writer, "HB_WEIGHT", options->weight),
+		write_number(&writer, "HB_PCIE_WEIGHT", options->pcie_weight),
+		write(argument, "HB_ENGINE", options->engine ? engines[options->engine] : NULL),
+		write(argument, "HB_ROLE", options->flags & HB_REGISTER_SERVER ? "server" : NULL),
+		write(argument, "HB_MPS", options->flags & HB_REGISTER_MPS ? "1" : NULL),
+		write(argument, "HB_GPU", options->flags & HB_REGISTER_SIMULATED ? "sim" : NULL),
 	};
 	for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
 		if (results[i] < 0)
 			return results[i];
 	return 0;
+}
+
+static int set_variable(void *unused, const char *name, const char *value)
+{
+	int result = value ? setenv(name, value, 1) : unsetenv(name);
+	return result < 0 ? -errno : 0;
+}
+
+int hb_tenant_options_to_environment(const struct hb_tenant_options *options)
+{
+	return hb_tenant_options_each(options, set_variable, NULL);
 }

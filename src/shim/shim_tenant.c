@@ -12,6 +12,7 @@
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "nvidia/nvidia_rm.h"
+#include "protocol/container_token.h"
 #include "protocol/daemon_client.h"
 #include "protocol/socket_path.h"
 #include "protocol/tenant_options_env.h"
@@ -26,6 +27,7 @@
 #include "shim/split.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +195,22 @@ int hb_tenant_ask_room(unsigned gpu, uint64_t bytes, int limit_ms)
 	return ask_memory(gpu, bytes, limit_ms);
 }
 
+/*
+ * `hb run` reports to its user what the daemon grants. A container has no `hb run`, so its first process with CUDA writes
+ * one line, for the log of the container.
+ */
+static void report_in_container(int result, const struct hb_error *error)
+{
+	static bool reported;
+	if (reported || !hb_token_is_of_container(options.token))
+		return;
+	reported = true;
+	if (result < 0)
+		hb_log_warning("not managed by Hummingbird, running without priority and limits: %s", error->text);
+	else if (member.page->priority != options.priority)
+		hb_log_warning("priority high was not granted; `hb status` says why");
+}
+
 /* With the lock held. Returns 0 or a negative errno. */
 static int register_with_daemon(int timeout_ms)
 {
@@ -209,6 +227,8 @@ static int register_with_daemon(int timeout_ms)
 	}
 	if (result < 0)
 		hb_log_info("not registered, running unscheduled: %s", error.text);
+	if (result != -EAGAIN)
+		report_in_container(result, &error);
 	return result;
 }
 
@@ -262,6 +282,22 @@ static void leave_in_child(void)
 	HB_FAULT(shim_left_in_child);
 }
 
+/* The command line for `hb status`, cut to 255 characters; of other tenants `hb run` knows it. */
+static const char *read_command(void)
+{
+	static char shown[256];
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, shown, sizeof shown - 1);
+	if (fd >= 0)
+		close(fd);
+	for (ssize_t i = 0; i + 1 < n; i++)
+		if (!shown[i])
+			shown[i] = ' ';
+	if (n > 0)
+		shown[n] = '\0';
+	return n > 0 ? shown : program_invocation_short_name;
+}
+
 void hb_tenant_join(void)
 {
 	static bool watching_forks;
@@ -271,7 +307,8 @@ void hb_tenant_join(void)
 	if (!hb_place()->page && atomic_load(&next_try_ns) == INT64_MAX) {
 		hb_tenant_options_init(&options);
 		if (watching_forks && hb_tenant_options_from_environment(&options) == 0) {
-			options.command = program_invocation_short_name;
+			options.command = hb_token_is_of_container(options.token) ? read_command()
+										  : program_invocation_short_name;
 			list_devices();
 			HB_FAULT(shim_joining);
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));

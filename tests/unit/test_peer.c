@@ -227,6 +227,20 @@ static void another_process_with_the_same_pid_is_not_the_peer(void **state)
 	try_same_pid(false);
 }
 
+static void a_process_with_pids_of_its_own_is_found(void **state)
+{
+	struct clone_args how = {.flags = CLONE_NEWUSER | CLONE_NEWPID, .exit_signal = SIGCHLD};
+	pid_t child = (pid_t)syscall(SYS_clone3, &how, sizeof how);
+	if (child == 0)
+		live_on();
+	if (child < 0)
+		skip(); /* namespaces cannot be made here */
+	assert_true(hb_process_has_own_pids(child));
+	assert_false(hb_process_has_own_pids(getpid()));
+	end_process(child);
+	assert_false(hb_process_has_own_pids(child));
+}
+
 static void the_start_environment_of_a_process_is_read(void **state)
 {
 	int ends[2];
@@ -275,6 +289,7 @@ int main(void)
 		cmocka_unit_test(a_peer_that_has_ended_is_not_opened),
 		cmocka_unit_test(another_process_with_the_same_pid_is_not_the_peer),
 		cmocka_unit_test(the_start_environment_of_a_process_is_read),
+		cmocka_unit_test(a_process_with_pids_of_its_own_is_found),
 	};
 	const struct CMUnitTest old_kernel[] = {
 		cmocka_unit_test(a_running_peer_is_opened),

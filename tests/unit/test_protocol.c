@@ -3,6 +3,7 @@
  * Messages: valid ones are accepted, messages that break a rule are refused before
  * they have any effect, and descriptors arrive or are closed.
  */
+#include "protocol/container_token.h"
 #include "protocol/daemon_client.h"
 #include "protocol/tenant_options_env.h"
 #include "protocol/wire.h"
@@ -11,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -259,6 +261,27 @@ static void tenant_options_pass_through_the_environment(void **state)
 	assert_memory_equal(&read, &wish, sizeof wish);
 }
 
+/* In a container all processes make the same token, and nothing but the container's mount namespace enters it. */
+static void processes_of_a_container_have_one_token(void **state)
+{
+	struct hb_tenant_options one, other;
+	unsigned char random[HB_TOKEN_BYTES] = "hb-con!";
+	hb_tenant_options_init(&one);
+	hb_tenant_options_init(&other);
+	setenv("HB_TENANT", "container", 1);
+	assert_int_equal(hb_tenant_options_from_environment(&one), 0);
+	assert_int_equal(hb_tenant_options_from_environment(&other), 0);
+	assert_memory_equal(one.token, other.token, HB_TOKEN_BYTES);
+	assert_true(hb_token_is_of_container(one.token));
+	assert_false(hb_token_is_of_container(random));
+	if (unshare(CLONE_NEWNS) == 0) {
+		assert_int_equal(hb_tenant_options_from_environment(&other), 0);
+		assert_memory_not_equal(one.token, other.token, HB_TOKEN_BYTES);
+	}
+	setenv("HB_TENANT", "Container", 1);
+	assert_int_equal(hb_tenant_options_from_environment(&other), -ENOENT);
+}
+
 static void invalid_values_are_ignored(void **state)
 {
 	struct hb_tenant_options wish;
@@ -296,6 +319,7 @@ int main(void)
 		cmocka_unit_test(too_long_packets_are_refused),
 		cmocka_unit_test(tokens_are_32_hexadecimal_digits),
 		cmocka_unit_test(tenant_options_pass_through_the_environment),
+		cmocka_unit_test(processes_of_a_container_have_one_token),
 		cmocka_unit_test(invalid_values_are_ignored),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
