@@ -134,11 +134,21 @@ enum hb_move_result elastic_try_move(enum hb_order_direction direction, size_t p
 	return (enum hb_move_result)record->reason;
 }
 
+static uint64_t difference(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+/* One of an order's two parts may have moved. */
 enum hb_move_result elastic_move(enum hb_order_direction direction, size_t peer_bytes, size_t host_bytes)
 {
-	enum hb_move_result reason;
-	do
-		reason = elastic_try_move(direction, peer_bytes, host_bytes);
-	while (reason == HB_MOVE_BUSY);
-	return reason;
+	const struct hb_page_elastic *record = elastic_record_of(0);
+	for (;;) {
+		uint64_t peer = record->peer_bytes, on_host = record->host_bytes;
+		enum hb_move_result reason = elastic_try_move(direction, peer_bytes, host_bytes);
+		if (reason != HB_MOVE_BUSY)
+			return reason;
+		peer_bytes -= difference(peer, record->peer_bytes);
+		host_bytes -= difference(on_host, record->host_bytes);
+	}
 }
