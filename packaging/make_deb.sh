@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds hummingbird_VERSION-1_ARCH.deb with debhelper, from packaging/debian and packaging/files.txt.
 # usage: packaging/make_deb.sh [OUTPUT FOLDER] [BUILD FOLDER]
-# OUTPUT defaults to the current folder. BUILD (default build-deb) is kept for the next run. Two builds of one commit give the
-# same package. Needs debhelper and the packages for building. Runs nothing as root and installs nothing.
+# OUTPUT defaults to the current folder. BUILD (default build-deb) is kept for the next run. Two builds of one commit in the
+# same folder give the same package. Needs debhelper and the packages for building. Runs nothing as root and installs nothing.
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
