@@ -76,7 +76,7 @@ def missing():
     """What prevents the cluster; "" = nothing."""
     for program in ("slurmctld", "slurmd", "srun", "sbatch", "unshare", "setpriv"):
         if not shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin"):
-            return f"{program} is not installed"
+            return f"{program} is not installed; run: apt-get install slurmctld slurmd slurm-client"
     if os.geteuid():
         return "slurmd needs root"
     if not os.path.exists(PLUGIN):
