@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the programs of compat_programs.py natively and under Hummingbird and compares what they print.
 
-  bench/compat.py --build build --out DIR [--only NAME,...]
+  bench/compat.py --build build --out DIR [--elastic] [--only NAME,...]
 
 Each program runs natively, natively once more (which shows a program that is not deterministic by itself), as a
-low-priority and as a high-priority tenant, and with the shim switched off. Writes DIR/compat.json, a list of rows that
+low-priority and as a high-priority tenant, and with the shim switched off. With --elastic also as a low-priority tenant
+with elastic memory; no daemon of the user may run before, because that needs a configuration of its own. Writes DIR/compat.json, a list of rows that
 `hb bench report` shows.
 """
 import argparse
@@ -14,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import compat_programs
@@ -21,6 +23,14 @@ from hbbench.run import commit_of, driver_version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT_S = 150
+HOST_GIB = 16  # for elastic memory of all programs together
+
+
+def write_config(folder):
+    """A daemon's configuration with elastic memory, at the user's path if XDG_CONFIG_HOME is the folder."""
+    os.makedirs(os.path.join(folder, "hummingbird"))
+    with open(os.path.join(folder, "hummingbird/hummingbird.yaml"), "w", encoding="utf-8") as file:
+        file.write(f"elastic_host: {HOST_GIB}GiB\n")
 
 
 def run_program(hb, name, how):
@@ -30,7 +40,8 @@ def run_program(hb, name, how):
     if how == "off":
         env["HB_OFF"] = "1"
     if how not in ("native", "again"):
-        command = [hb, "run", "--priority", "low" if how == "off" else how, "--"] + command
+        place = {"off": ["low"], "elastic": ["low", "--elastic"]}.get(how, [how])
+        command = [hb, "run", "--priority", *place, "--"] + command
     begun = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env, check=False)
@@ -43,6 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--out", required=True)
+    parser.add_argument("--elastic", action="store_true")
     parser.add_argument("--only")
     args = parser.parse_args()
     hb = os.path.join(os.path.abspath(args.build), "hb")
@@ -50,7 +62,11 @@ def main():
     names = [name for name in names if not args.only or name in args.only.split(",")]
     facts = {"command": "bench/compat.py " + " ".join(sys.argv[1:]), "driver": driver_version(), "commit": commit_of(hb)}
     native, rows = {}, []
-    for how in ("native", "again", "low", "high", "off"):
+    if args.elastic:
+        folder = tempfile.TemporaryDirectory(prefix="hb-compat-")
+        write_config(folder.name)
+        os.environ["XDG_CONFIG_HOME"] = folder.name
+    for how in ("native", "again", "low", "high", "off") + (("elastic",) if args.elastic else ()):
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             found = list(pool.map(lambda name, how=how: run_program(hb, name, how), names))
         for name, (code, text, errors, seconds) in zip(names, found):

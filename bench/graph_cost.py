@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what the replay of one CUDA graph costs in each place where a service can run, without any other program.
 
-  bench/graph_cost.py --build build [--rounds 2] [--replays 250] [--out FILE]
+  bench/graph_cost.py --build build [--rounds 2] [--replays 250] [--places 'NAME; NAME'] [--budget SECONDS] [--out FILE]
 
 The graph is one forward pass of BERT (batch 1, random weights). Each place is a new process, and the places take turns in each
 round, because the processors of a host are shared. `shim off` and `masks off` show which part of the shim costs time; `two streams
@@ -104,6 +104,8 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--replays", type=int, default=250)
+    parser.add_argument("--places", default="", help=f"of: {'; '.join(PLACES)} (separated by ';'; default: all)")
+    parser.add_argument("--budget", type=float, default=500, help="seconds after which no other process is started (500)")
     parser.add_argument("--out", help="write all medians to this file")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -113,11 +115,15 @@ def main():
     limits = Limits()
     limits.watch_signals()
     stage = Stage(os.path.abspath(os.path.join(args.build, "hb")), False, None, limits)
-    rows = {name: [] for name in PLACES}
+    chosen = [name.strip() for name in args.places.split(";") if name.strip()] or list(PLACES)
+    for name in chosen:
+        if name not in PLACES:
+            parser.error(f"--places: there is no '{name}'")
+    rows, end = {name: [] for name in chosen}, time.monotonic() + args.budget
     try:
-        for _ in range(args.rounds):
-            for name, medians in rows.items():
-                medians.append(measure(args, stage, name))
+        for name in chosen * args.rounds:
+            if time.monotonic() < end:
+                rows[name].append(measure(args, stage, name))
     finally:
         stage.close()
     if args.out:

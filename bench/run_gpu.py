@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SUITES = {
     "engines": (480, []),
     "pairs": (820, []),
+    "paper": (1500, []),
     "micro": (140, ["--rounds", "3", "--seconds", "0.5"]),
     "adversary": (110, ["--rounds", "2", "--seconds", "0.5"]),
     "disb": (120, ["--case", "A,B", "--rounds", "2", "--seconds", "1"]),

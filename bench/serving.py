@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Serving policies at 60 to 110 % load: results file, tables of docs/serving-scheduler.md.
+"""Serving policies at 60 to 150 % load: results file, tables of docs/serving-scheduler.md.
 
-Every policy gets the same requests, Poisson and bursts. Without --live in `hb
+Every policy gets the same requests: Poisson, bursts, and (simulated) the times of a
+production trace. Without --live in `hb
 sim-serve`: virtual time on the GPU model, exact, the same on every machine. With
 it against a living `hb serve` (serve_live.py): models in PyTorch on a GPU, or
 recorded programs on the simulated GPU in real time, to try this script.
@@ -22,25 +23,30 @@ from concurrent.futures import ThreadPoolExecutor
 import serve_live
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LOADS = [60, 70, 80, 90, 100, 110]
+LOADS = [60, 70, 80, 90, 100, 110, 130, 150]
 # Name -> loads, options of sim-serve. The models of the second mix copy much: once with the link of an H200, once with a
 # link of 12 GB/s, as an older machine has.
 USUAL = "usual"
 COPIES = ["--models", "stream,upscale,clip,recommend,resume,prefill"]
 MIXES = {USUAL: (LOADS, []), "copies": ([80, 110], COPIES), "copies over 12 GB/s": ([80, 110], COPIES + ["--link", "12"])}
 TRAFFIC = ["poisson", "bursts"]
+# Simulated, usual mix: conversations with a language model, as a public cloud recorded them.
+TRACE, TRACE_LOADS = "data/traces/azure-llm-2023-conv.csv", (80, 110, 130)
 BASELINES = ["fifo", "priority-fifo", "edf", "clockwork", "preempt"]
 ABLATIONS = ["ours-no-transfer", "ours-no-interference", "ours-no-preemption"]
 PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interference": "no interference",
          "neither": "neither"}
+# Predictors of others (src/simserving/comparators.h).
+COMPARED = {"static_regression": "static regression", "sgd": "SGD", "ewma": "EWMA"}
+PREDICTORS = {**PARTS, **COMPARED}
 RUN, COPY = ["run_median", "run_p95"], ["copy_median", "copy_p95"]
 ERRORS = {"no_transfer": ["median", "p95"] + COPY, "no_interference": ["median", "p95"] + RUN,
-          "neither": ["median", "p95"] + RUN + COPY}
+          "neither": ["median", "p95"] + RUN + COPY, **dict.fromkeys(COMPARED, ["median", "p95"])}
 # A load of this percentage of the GPU's capacity and more counts as high; there the margin must be this many points.
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
-PAGE_LOADS = (60, 80, 100, 110)  # rows of the page; the results file has every load
+PAGE_LOADS = (60, 80, 100, 110, 130, 150)  # rows of the page; the results file has every load
 # Windows with --live in order of importance; windows that do not fit into --budget are left out.
-LIVE = [(traffic, load) for load in (100, 110, 80, 60, 90, 70) for traffic in TRAFFIC]
+LIVE = [(traffic, load) for load in (100, 110, 80, 60, 90, 70) for traffic in TRAFFIC]  # --loads adds others
 LIVE_MIXES = {USUAL: serve_live.MODELS, "copies": serve_live.COPIES}
 BEGIN, END = "<!-- bench/serving.py %s begin -->", "<!-- end -->"
 
@@ -53,7 +59,7 @@ def simulate(job):
         with open(kept) as file:
             return json.load(file)["runs"]
     command = [arguments.hb, "sim-serve", "--json", "--errors", "--seconds", str(arguments.seconds),
-               "--traffic", traffic, "--load", str(load)] + MIXES[mix][1]
+               "--traffic", "trace:" + os.path.join(ROOT, TRACE) if traffic == "trace" else traffic, "--load", str(load)] + MIXES[mix][1]
     data = os.path.join(ROOT, "data")
     environment = dict(os.environ, **({"HB_DATA_DIR": data} if os.path.isdir(data) else {}))
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -78,7 +84,8 @@ def live(arguments):
         keep = arguments.keep or folder
         os.makedirs(keep, exist_ok=True)
         plan = [(*key, policies) for key in LIVE if not arguments.loads or key[1] in arguments.loads]
-        plan += [(traffic, load, policies) for load in arguments.loads if load not in LOADS for traffic in TRAFFIC]
+        plan += [(traffic, load, policies) for load in arguments.loads if load not in {load for _, load in LIVE}
+                 for traffic in TRAFFIC]
         found = serve_live.run(arguments.hb, arguments.live, plan, arguments.seconds, until, keep, arguments.speed,
                                LIVE_MIXES[arguments.mix])
     if arguments.raw:
@@ -111,11 +118,11 @@ def rows_of(found, command, about):
             low, preempt = missed(runs, "ours", "low"), missed(runs, "preempt", "low")
             row(f"LP requests not in time, {where}, against preempt", low, preempt, "%", "no more", low <= preempt)
         errors = next((run["prediction_error"] for run in runs if run["policy"] == "ours"), None)
-        for part in list(PARTS)[1:] if errors else []:
+        for part in list(PREDICTORS)[1:] if errors else []:
             for which in ERRORS[part]:
                 what = which.replace("run_", "of the run with its company known, ")
                 what = what.replace("copy_", "of its copies with their company known, ")
-                row(f"prediction error, {what}, {where}, against {PARTS[part]}",
+                row(f"prediction error, {what}, {where}, against {PREDICTORS[part]}",
                     round(100 * errors["all_parts"][which], 1), round(100 * errors[part][which], 1), "%",
                     "lower", errors["all_parts"][which] < errors[part][which])
     return rows
@@ -135,10 +142,11 @@ def policy_table(found):
 
 def error_table(found):
     """Median and 95th percentile of the relative errors, in percent."""
-    lines = ["| traffic, load | " + " | ".join(PARTS.values()) + " |", "|---" * (1 + len(PARTS)) + "|"]
+    lines = ["| traffic, load | " + " | ".join(PREDICTORS.values()) + " |", "|---" * (1 + len(PREDICTORS)) + "|"]
     for (_, traffic, load), runs in found.items():
         known = next(run for run in runs if run["policy"] == "ours")["prediction_error"]
-        errors = [f"{100 * known[part]['median']:.1f}, {100 * known[part]['p95']:.0f}" if known else "" for part in PARTS]
+        errors = [f"{100 * known[part]['median']:.1f}, {100 * known[part]['p95']:.0f}" if known else ""
+                  for part in PREDICTORS]
         lines.append(f"| {traffic}, {load} % | " + " | ".join(errors) + " |")
     return lines
 
@@ -171,6 +179,7 @@ def simulated(arguments):
     if arguments.keep:
         os.makedirs(arguments.keep, exist_ok=True)
     keys = [(mix, traffic, load) for mix in MIXES for traffic in TRAFFIC for load in MIXES[mix][0]]
+    keys += [(USUAL, "trace", load) for load in TRACE_LOADS]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         runs = list(pool.map(simulate, [(arguments, *key) for key in keys]))
     return None if None in runs else dict(zip(keys, runs))

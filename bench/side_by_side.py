@@ -44,7 +44,7 @@ def row(name, p50, p90, work):
 
 
 def main():
-    where = "simulated GPU, times are the model's" if SIMULATED else "this machine's GPU"
+    where = "simulated GPU: the times come from a model of the GPU" if SIMULATED else "this machine's GPU"
     print(where)
     print(f"{'':<28}{'service p50':>11}{'p90':>11}{'two trainings':>16}")
     with Stack(scale=SCALE, simulated=SIMULATED) as stack:

@@ -179,6 +179,7 @@ def captured(torch, step, stream):
     def replay():
         graph.replay()
         return output
+    replay.captured = step  # keeps the model: the graph's kernels read its weights
     return with_input(replay, getattr(step, "input", None))
 
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many kernels of a library can be sliced, and why the others cannot:
+ * How many kernels of a library can be split, and why the others cannot:
  *
- *   slice-survey [--arch 90] [--why REASON] LIBRARY...
+ *   slice-survey [--arch 90] [--why REASON] [--samples FILE] LIBRARY...
  *
  * Looks for fatbins anywhere in the files (libtorch_cuda.so, libcublas.so, a
- * cubin) and asks the slicing rules about every kernel of the architecture.
- * Needs no GPU. --why lists the kernels that have this reason.
+ * cubin) and asks the rules for splitting about every kernel of the architecture.
+ * Needs no GPU. --why lists the kernels that have this reason. --samples appends
+ * some instructions of each opcode (16 bytes each), from which sass_table.py makes
+ * and checks the instruction tables.
  */
 #include "cubin/fatbin.h"
 #include "cubin/sass.h"
@@ -25,8 +27,39 @@ struct survey {
 	unsigned arch;
 	const char *why;
 	size_t n_fatbins, n_cubins, n_broken, n_kernels, n_by_reason[HB_N_SPLIT_REASONS];
-	size_t n_by_opcode[4096];
+	size_t n_by_opcode[4096], n_by_attribute[256];
+	FILE *samples;
+	uint8_t n_samples[4096];
 };
+
+enum { SAMPLES_PER_OPCODE = 16 };
+
+/* Writes the kernel's first instruction of each opcode, for SAMPLES_PER_OPCODE kernels. */
+static void write_samples(struct survey *survey, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	bool seen[4096] = {false};
+	const uint8_t *code = hb_cubin_content(cubin, kernel->text);
+	for (size_t i = 0; code && i < cubin->sections[kernel->text].sh_size / HB_SASS_BYTES; i++) {
+		unsigned opcode = hb_sass_opcode(hb_sass_at(code, i));
+		if (seen[opcode] || survey->n_samples[opcode] == SAMPLES_PER_OPCODE)
+			continue;
+		seen[opcode] = true;
+		survey->n_samples[opcode]++;
+		fwrite(code + i * HB_SASS_BYTES, HB_SASS_BYTES, 1, survey->samples);
+	}
+}
+
+/* Counts the first attribute of the kernel that has no row. */
+static void count_attribute(struct survey *survey, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	struct hb_code_info_list list = hb_code_info_begin(cubin, kernel->info);
+	struct hb_code_info record;
+	while (hb_code_info_next(&list, &record) == 1)
+		if (!hb_code_info_is_known(&record)) {
+			survey->n_by_attribute[record.attribute]++;
+			return;
+		}
+}
 
 static void count_kernel(struct survey *survey, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
 {
@@ -35,6 +68,10 @@ static void count_kernel(struct survey *survey, const struct hb_cubin *cubin, co
 	enum hb_split_reason reason = hb_split_rule(cubin, kernel, &facts);
 	survey->n_kernels++;
 	survey->n_by_reason[reason]++;
+	if (survey->samples)
+		write_samples(survey, cubin, kernel);
+	if (reason == HB_SPLIT_attribute)
+		count_attribute(survey, cubin, kernel);
 	if (reason == HB_SPLIT_instruction) {
 		const uint8_t *code = hb_cubin_content(cubin, kernel->text);
 		hb_sass_check(cubin->arch, code, cubin->sections[kernel->text].sh_size, &where);
@@ -120,6 +157,19 @@ static void print(const struct survey *survey)
 	for (int opcode = 0; opcode < 4096; opcode++)
 		if (survey->n_by_opcode[opcode])
 			printf("%8zu          opcode 0x%03x\n", survey->n_by_opcode[opcode], (unsigned)opcode);
+	for (int attribute = 0; attribute < 256; attribute++)
+		if (survey->n_by_attribute[attribute])
+			printf("%8zu          attribute 0x%02x\n", survey->n_by_attribute[attribute],
+			       (unsigned)attribute);
+}
+
+/* Opens the file of samples. Returns false after an error message. */
+static bool open_samples(struct survey *survey, const char *path)
+{
+	survey->samples = fopen(path, "ab");
+	if (!survey->samples)
+		fprintf(stderr, "slice-survey: %s: %s\n", path, strerror(errno));
+	return survey->samples != NULL;
 }
 
 int main(int argc, char **argv)
@@ -131,15 +181,21 @@ int main(int argc, char **argv)
 			survey.arch = (unsigned)strtoul(argv[i + 1], NULL, 10);
 		else if (strcmp(argv[i], "--why") == 0)
 			survey.why = argv[i + 1];
-		else
+		else if (strcmp(argv[i], "--samples") == 0 && !open_samples(&survey, argv[i + 1]))
+			return 1;
+		else if (strcmp(argv[i], "--samples") != 0)
 			break;
 	}
 	if (i >= argc || strncmp(argv[i], "--", 2) == 0) {
-		fprintf(stderr, "usage: slice-survey [--arch 90] [--why REASON] LIBRARY...\n");
+		fprintf(stderr, "usage: slice-survey [--arch 90] [--why REASON] [--samples FILE] LIBRARY...\n");
 		return 2;
 	}
 	for (; i < argc; i++)
 		status |= survey_path(&survey, argv[i]);
 	print(&survey);
+	if (survey.samples && fclose(survey.samples) != 0) {
+		fprintf(stderr, "slice-survey: the samples cannot be written: %s\n", strerror(errno));
+		return 1;
+	}
 	return status;
 }

@@ -41,6 +41,8 @@ and the rounds of the cases that are in several of them.
                    of that length; for machines whose processors change their speed
   --limit S        ends within S seconds, with what was measured by then (none)
   --xsched DIR     where XSched was installed to, for the way of sharing xsched
+  --hami DIR       where bench/build_peers.sh built HAMi-core into, for hami_20 to hami_80
+  --nvshare DIR    where bench/build_peers.sh built nvshare into, for nvshare
   --json           everything as JSON instead of a table, raw values included
   --report FILE    a page of plots, self-contained HTML
   --out DIR        writes DIR/SUITE.json.gz and DIR/SUITE.html
@@ -85,7 +87,7 @@ def number_in(name, text, limits, kind=float):
 def read_words(argv):
     parser = Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
-    for name in ("case", "gpu", "limit", "out", "report", "rounds", "seconds", "sharing", "xsched"):
+    for name in ("case", "gpu", "limit", "out", "report", "rounds", "seconds", "sharing", *tables.PEERS):
         parser.add_argument("--" + name)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--halves", action="store_true")
@@ -114,7 +116,8 @@ class Options:
     """The choices for a run, which run.py and measure.py read."""
 
     def __init__(self, args, suite, hb, command):
-        self.suite, self.hb, self.command, self.xsched = suite, hb, command, args.xsched
+        self.suite, self.hb, self.command = suite, hb, command
+        self.peers = self.read_peers(args)
         self.warm_up = suite.warm_up
         self.halves = args.halves
         self.choose_gpu(args.gpu)
@@ -123,13 +126,21 @@ class Options:
         self.seconds = number_in("seconds", args.seconds, SECONDS) if args.seconds else usual
         self.requests = 0 if self.simulated or args.seconds or args.halves else suite.requests
         self.deadline = time.monotonic() + number_in("limit", args.limit, LIMIT) if args.limit else None
-        if self.xsched and not os.access(os.path.join(self.xsched, "bin/xserver"), os.X_OK):
-            raise Refused(f"--xsched {self.xsched}: there is no bin/xserver; give the folder that XSched was installed to")
         self.only = args.case.split(",") if args.case else None
         self.plans = [Plan(case, self.simulated) for case in CASES if case.suite == suite.name]
         for name in self.only or []:
             self.check_case(name)
         self.ways = self.choose_ways(args.sharing)
+
+    @staticmethod
+    def read_peers(args):
+        """{system: its folder}, absolute because programs may start elsewhere."""
+        folders = {peer: getattr(args, peer) for peer in tables.PEERS if getattr(args, peer)}
+        for peer, folder in folders.items():
+            needed, what = tables.PEERS[peer]
+            if not os.access(os.path.join(folder, needed), os.R_OK):
+                raise Refused(f"--{peer} {folder}: there is no {needed}; give the folder that {what}")
+        return {peer: os.path.abspath(folder) for peer, folder in folders.items()}
 
     def choose_gpu(self, text):
         if text is not None and not re.fullmatch(r"sim|\d+", text):
@@ -156,8 +167,8 @@ class Options:
             raise Refused(f"--sharing {name}: not known; " + (f"did you mean '{like}'?" if like else "'hb bench list' shows them"))
         if not any(plan.can(way) for plan in self.plans if not self.only or plan.case.name in self.only):
             raise Refused(f"--sharing {name}: not possible in {self.suite.name} on {'a simulated' if self.simulated else 'a real'} GPU")
-        if way.high == tables.XSCHED and not self.xsched:
-            raise Refused(f"--sharing {name}: --xsched must say where XSched was installed to")
+        if way.high in tables.PEERS and way.high not in self.peers:
+            raise Refused(f"--sharing {name}: --{way.high} must name the folder that {tables.PEERS[way.high][1]}")
         return way
 
     def choose_ways(self, text):
@@ -165,7 +176,7 @@ class Options:
         ways = [WAYS[0]]
         for word in (text or self.suite.sharing).split(","):
             if word == "all":
-                ways += [way for way in WAYS if way.high != tables.XSCHED or self.xsched]
+                ways += [way for way in WAYS if way.high not in tables.PEERS or way.high in self.peers]
             elif word.startswith("-") and find_way(word[1:]):
                 ways = [way for way in ways if way.name != word[1:] or way.kind == tables.REFERENCE]
             else:
@@ -182,7 +193,7 @@ def print_list():
                       + (" (killed)" if case.kill else ""))
     print("\nways of sharing:")
     for way in WAYS:
-        where = ("processes, with --xsched" if way.high == tables.XSCHED else "recorded programs" if not way.high
+        where = (f"processes, with --{way.high}" if way.high in tables.PEERS else "recorded programs" if not way.high
                  else "recorded programs, processes" if way.mode else "processes")
         print(f"  {way.name:<13}{way.kind:<11}{where}")
 
@@ -226,7 +237,7 @@ class Output:
 
 def run_serve(args, suite, hb):
     """The suite `serve` has no programs beside each other but requests with deadlines; bench/serving.py measures it."""
-    if args.json or args.report or args.xsched or args.rounds or args.sharing or args.case:
+    if args.json or args.report or any(getattr(args, peer) for peer in tables.PEERS) or args.rounds or args.sharing or args.case:
         raise Refused("serve takes --gpu, --seconds, --limit and --out")
     options = Options(args, suite, hb, "")
     if options.simulated and options.deadline:

@@ -78,7 +78,7 @@ class Suite:
         if plan.world == "virtual":
             return measure.VirtualRunner(plan, self.options, self.limits, span_s)
         if not self.company.stage:
-            self.company.stage = Stage(self.options.hb, self.options.simulated, self.options.xsched, self.limits)
+            self.company.stage = Stage(self.options.hb, self.options.simulated, self.options.peers, self.limits)
         for name, program in dict(plan.programs()).items():
             lacks = self.company.stage.missing_modules(name, program) if name in plan.needs_python() else ""
             if lacks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs of a measurement run in: a folder of their own, daemons, an MPS server, XSched's server.
+"""What programs of a measurement run in: a folder of their own, daemons, an MPS server, servers of other systems.
 
 A caretaker process watches the harness. When the harness ends, however it does, the caretaker tells every MPS server in
 the folder to quit, waits for the daemons, and removes the folder.
@@ -16,7 +16,7 @@ import time
 
 from hbbench import core_split
 from hbbench.process import Failed, Process, run_command
-from hbbench.tables import HB, MPS, MPS_PRIO, NATIVE, XSCHED
+from hbbench.tables import HAMI, HB, MPS, MPS_PRIO, NATIVE, NVSHARE, XSCHED
 
 STEP_S, PYTHON_S, DAEMON_END_S = 15, 60, 20
 CARETAKER_S = 60
@@ -32,6 +32,7 @@ PLACES = {
                      "../lib/hummingbird/simcuda"],
 }
 OTHER_SERVICES_S = 1.5  # the daemon counts a service as at work for about a second after its last launch
+NVSHARE_SOCKET = "/var/run/nvshare/scheduler.sock"  # fixed in nvshare's source
 BENCH_SHIM = "bench/shim"  # the shim that also has the rules of baselines, in the build folder; it is never installed
 
 
@@ -57,9 +58,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def answers(address):
+def answers(address, unix_type=socket.SOCK_SEQPACKET):
     """Whether something listens at this address: a path, or (host, port)."""
-    kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET) if isinstance(address, str) else (socket.AF_INET, socket.SOCK_STREAM)
+    kind = (socket.AF_UNIX, unix_type) if isinstance(address, str) else (socket.AF_INET, socket.SOCK_STREAM)
     with socket.socket(*kind) as probe:
         probe.settimeout(1)
         try:
@@ -192,9 +193,9 @@ class Daemon:
 # --- the stage -------------------------------------------------------------------------------------------------------
 
 class Stage:
-    def __init__(self, hb, simulated, xsched, limits):
-        self.hb, self.simulated, self.xsched, self.limits = hb, simulated, xsched, limits
-        self.daemons, self.mps, self.xserver = {}, False, None
+    def __init__(self, hb, simulated, peers, limits):
+        self.hb, self.simulated, self.peers, self.limits = hb, simulated, peers or {}, limits
+        self.daemons, self.mps, self.peer_servers = {}, False, {}
         self.driver = simulated_driver(hb) if simulated else ""
         # Without MPS the ways of sharing that need it fail with a message.
         self.control = find_part(hb, "hb-sim-mps-control") if simulated else shutil.which("nvidia-cuda-mps-control")
@@ -205,8 +206,8 @@ class Stage:
     def close(self):
         for daemon in self.daemons.values():
             daemon.process.stop(DAEMON_END_S, signal.SIGTERM)
-        if self.xserver:
-            self.xserver.stop(1, signal.SIGTERM)
+        for server in self.peer_servers.values():
+            server.stop(1, signal.SIGTERM)
         os.write(self.pipe, b"q")
         os.close(self.pipe)
         end = time.monotonic() + self.limits.left(CARETAKER_S)
@@ -275,16 +276,17 @@ class Stage:
 
     def start_xserver(self):
         port = free_port()
-        environment = self.environment(LD_LIBRARY_PATH=os.path.join(self.xsched, "lib"))
-        self.xserver = Process("xserver", [os.path.join(self.xsched, "bin/xserver"), "HPF", str(port)], environment,
-                               self.folder, self.limits)
-        self.wait_until(self.xserver, lambda: answers(("127.0.0.1", port)), f"does not listen on port {port}")
+        folder = self.peers[XSCHED]
+        environment = self.environment(LD_LIBRARY_PATH=os.path.join(folder, "lib"))
+        server = Process("xserver", [os.path.join(folder, "bin/xserver"), "HPF", str(port)], environment, self.folder, self.limits)
+        self.peer_servers[XSCHED] = server
+        self.wait_until(server, lambda: answers(("127.0.0.1", port)), f"does not listen on port {port}")
 
     def xsched_place(self, high):
         """The settings of XSched's own example of transparent scheduling."""
-        if not self.xserver:
+        if XSCHED not in self.peer_servers:
             self.start_xserver()
-        path = ":".join(filter(None, [os.path.join(self.xsched, "lib"), self.driver]))
+        path = ":".join(filter(None, [os.path.join(self.peers[XSCHED], "lib"), self.driver]))
         more = self.native_place() | {
             "LD_LIBRARY_PATH": path, "XSCHED_SCHEDULER": "GLB", "XSCHED_AUTO_XQUEUE": "ON", "XSCHED_AUTO_XQUEUE_LEVEL": "1",
             "XSCHED_AUTO_XQUEUE_PRIORITY": "1" if high else "0", "XSCHED_AUTO_XQUEUE_THRESHOLD": "16" if high else "4",
@@ -293,6 +295,34 @@ class Stage:
         # XSched searches for the driver in a list of its own; the second name is read by the part without source.
         return more | ({"XSCHED_CUDA_LIB": driver, "X_CUDA_DLL_PATH": driver} if driver else {})
 
+    def hami_place(self, way, high):
+        """As in two containers: each side has a file of its own for what its processes share. HAMi-core's priorities need its
+        monitor; without it the limit of low priority is all that differs."""
+        more = self.native_place() | {
+            "LD_PRELOAD": os.path.join(self.peers[HAMI], "libvgpu.so"), "CUDA_TASK_PRIORITY": "0" if high else "1",
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE": os.path.join(self.folder, f"hami-{'high' if high else way.limit}.cache"),
+            "LIBCUDA_LOG_LEVEL": "0"}
+        return more | ({} if high else {"CUDA_DEVICE_SM_LIMIT": str(way.limit), "GPU_CORE_UTILIZATION_POLICY": "force"})
+
+    def start_nvshare(self):
+        """Its scheduler, with the shortest turn that it can (1 s; by default 30 s)."""
+        if os.geteuid() != 0 and not os.access(os.path.dirname(NVSHARE_SOCKET), os.W_OK):
+            raise Failed(f"nvshare-scheduler needs root, because its socket is {NVSHARE_SOCKET}")
+        if answers(NVSHARE_SOCKET, socket.SOCK_STREAM):
+            raise Failed(f"a scheduler of nvshare runs already ({NVSHARE_SOCKET}); end it first")
+        folder = self.peers[NVSHARE]
+        server = Process("nvshare-scheduler", [os.path.join(folder, "nvshare-scheduler")], self.environment(), self.folder, self.limits)
+        self.peer_servers[NVSHARE] = server
+        self.wait_until(server, lambda: answers(NVSHARE_SOCKET, socket.SOCK_STREAM), f"does not listen at {NVSHARE_SOCKET}")
+        run_command("nvsharectl", [os.path.join(folder, "nvsharectl"), "-T", "1"], self.environment(), "", self.folder, self.limits,
+                    STEP_S)
+
+    def nvshare_place(self):
+        """Programs take turns in the order in which they ask; there are no priorities."""
+        if NVSHARE not in self.peer_servers:
+            self.start_nvshare()
+        return self.native_place() | {"LD_PRELOAD": os.path.join(self.peers[NVSHARE], "libnvshare.so")}
+
     def place(self, way, high, options):
         """(words before the program, environment)."""
         where = way.high if high else way.low
@@ -300,6 +330,10 @@ class Stage:
             return self.hb_place(way, high, options)
         if where == XSCHED:
             return [], self.xsched_place(high)
+        if where == HAMI:
+            return [], self.hami_place(way, high)
+        if where == NVSHARE:
+            return [], self.nvshare_place()
         return [], self.native_place() if where == NATIVE else self.mps_place(way, high)
 
     # --- programs
@@ -346,4 +380,6 @@ def place_name(way, high):
     if where == HB:
         return " ".join([f"hb run, {way.engine}", *(f"{key}={value}" for key, value in way.levers),
                          *(way.options if high else ())])
+    if where == HAMI and not high:
+        return f"hami, {way.limit}%"
     return f"mps, {way.limit}%" if where == MPS and not high and way.limit < 100 else where

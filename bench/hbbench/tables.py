@@ -7,7 +7,11 @@ import dataclasses
 import re
 
 REFERENCE, TEMPORAL, SPATIAL, ENGINE = CLASSES = ("reference", "temporal", "spatial", "engine")
-NATIVE, MPS, MPS_PRIO, HB, XSCHED = ("native", "mps", "mps, high stream", "hb run", "xsched")
+NATIVE, MPS, MPS_PRIO, HB = ("native", "mps", "mps, high stream", "hb run")
+XSCHED, HAMI, NVSHARE = ("xsched", "hami", "nvshare")
+# Other systems: the option that names their folder, a file that must be there, and what the folder is.
+PEERS = {XSCHED: ("bin/xserver", "XSched was installed to"), HAMI: ("libvgpu.so", "bench/build_peers.sh built HAMi-core into"),
+         NVSHARE: ("nvshare-scheduler", "bench/build_peers.sh built nvshare into")}
 
 
 class Refused(Exception):
@@ -22,7 +26,7 @@ class Way:
     mode: str = ""        # its name in `hb sim --sharing`; "" = not in virtual time
     high: str = ""        # where the services run as processes; "" = not with processes
     low: str = ""         # where the programs of low priority run
-    limit: int = 100      # percent of the SMs that MPS gives to low priority
+    limit: int = 100      # percent of the SMs that MPS gives to low priority, or of the GPU's time that HAMi-core gives
     engine: str = ""      # engine of the daemon; ways with one engine share one daemon and its programs
     settings: tuple = ()  # further (key, value) lines of that daemon's configuration while this way is measured
     options: tuple = ()   # further options of `hb run` for the service
@@ -37,10 +41,15 @@ WAYS = [
     Way("reef", TEMPORAL, "reef", HB, HB, engine="spatial", settings=(("window", "300us"),),
         levers=(("HB_BENCH_ALLOWANCE_PERCENT", "0"),)),
     Way("xsched", TEMPORAL, "", XSCHED, XSCHED),
+    Way("nvshare", TEMPORAL, "", NVSHARE, NVSHARE),
     Way("mps", SPATIAL, "mps", MPS, MPS),
     Way("mps_prio", SPATIAL, "mps_prio", MPS_PRIO, MPS),
     Way("mps_88", SPATIAL, "mps_88", MPS_PRIO, MPS, limit=88),
     Way("mps_60", SPATIAL, "mps_60", MPS_PRIO, MPS, limit=60),
+    # HAMi-core: each side is a container of its own; low priority gets this percentage of the GPU's time.
+    Way("hami_20", SPATIAL, "", HAMI, HAMI, limit=20),
+    Way("hami_50", SPATIAL, "", HAMI, HAMI, limit=50),
+    Way("hami_80", SPATIAL, "", HAMI, HAMI, limit=80),
     # Orion: beside a request runs what Orion's rule allows, with at most 0.1 ms of low-priority work in flight.
     Way("orion", SPATIAL, "orion", HB, HB, engine="spatial", settings=(("window", "100us"),),
         levers=(("HB_BENCH_ORION", "FOLDER/orion"),)),
@@ -166,6 +175,18 @@ def combinations():
 
 
 FIVE = "vgg19,resnet152,densenet201,inception_v3,bert"
+
+
+def paper_cases():
+    """The settings of the papers in docs/evaluation.md; the case names begin with the paper. Low priority runs without pause."""
+    services = ",".join(f"{name}@20/s" for name in FIVE.split(","))
+    yield Case("paper", "hummingbird-image", "resnet50_b1_sockets@120/s", "resnet50_train_b128")
+    yield Case("paper", "hummingbird-decode", "llama8_decode_b8_sockets@60/s", "llama8_train_b4")
+    yield Case("paper", "gpreempt-a", "vgg19@100/s:periodic", "resnet152")
+    yield Case("paper", "gpreempt-b", "vgg19@220/s:periodic", "resnet152")
+    yield Case("paper", "missile-services", services, "resnet50_train_b128")
+
+
 CASES = [
     Case("micro", "launch", "launch@closed"),
     Case("micro", "preempt-5us", "preempt@closed", "spin_5us"),
@@ -179,6 +200,7 @@ CASES = [
     Case("pairs", "resnet50-beside-stencil", "resnet50_b1_sockets@120/s", "stencil"),
     Case("pairs", "decode-beside-finetune", "llama8_decode_b8_sockets@60/s", "llama8_train_b4"),
     Case("pairs", "prefill-beside-finetune", "llama8_prefill_b1_sockets@60/s", "llama8_train_b4"),
+    *paper_cases(),
     *combinations(),
     # Rates and models of DISB as GPreempt runs it; low priority without pause as in DISB itself.
     Case("disb", "A", "vgg19@100/s:periodic", "resnet152"),
@@ -241,6 +263,8 @@ SUITES = [
           "two services at two rates beside two trainings; the table of docs/spatial.md"),
     Suite("disb", 3, 2, 1, "timeslice,mps_prio,reef,orion,temporal,spatial",
           "the patterns A to E of DISB: one or five services beside one or five models"),
+    Suite("paper", 5, 3, 4, "timeslice,mps,mps_prio,mps_60,reef,orion,temporal,spatial",
+          "the claims of the papers on sharing a GPU, each with its target (docs/evaluation.md)", warm_up=1, requests=1000),
     Suite("adversary", 3, 1, 1, "timeslice,mps_prio,reef,temporal,turns,spatial",
           "beside programs that are hard to preempt, or die"),
     Suite("calls", 5, 0.3, 0.3, "temporal,spatial", "what Hummingbird adds to a call of the driver"),

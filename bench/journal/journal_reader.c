@@ -111,9 +111,9 @@ static void end_interval(struct journal_reader *reader)
 	struct hb_serving_run_result result = {.n_models = 0};
 	hb_serving_watch_result(&reader->watch, &result);
 	memcpy(reader->intervals[reader->n - 1].error, result.error, sizeof result.error);
-	memset(reader->watch.error, 0, HB_SHADOWS * sizeof *reader->watch.error);
-	memset(reader->watch.run_error, 0, HB_SHADOWS * sizeof *reader->watch.run_error);
-	memset(reader->watch.copy_error, 0, HB_SHADOWS * sizeof *reader->watch.copy_error);
+	memset(reader->watch.error, 0, HB_ERROR_ROWS * sizeof *reader->watch.error);
+	memset(reader->watch.run_error, 0, HB_ERROR_ROWS * sizeof *reader->watch.run_error);
+	memset(reader->watch.copy_error, 0, HB_ERROR_ROWS * sizeof *reader->watch.copy_error);
 }
 
 static int begin_interval(struct journal_reader *reader, int64_t now_ns, const char *policy)

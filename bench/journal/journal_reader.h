@@ -10,7 +10,7 @@
 struct journal_interval {
 	int64_t begin_ns; /* when its policy was set; 0 = start of the reader */
 	char policy[64];  /* "" = the policy that the server was started with */
-	struct hb_serving_error_result error[HB_SHADOWS];
+	struct hb_serving_error_result error[HB_ERROR_ROWS];
 };
 
 /* Begins with `name` and `error` only. Free `intervals` also after an error. */

@@ -96,6 +96,13 @@ class Place:
         if self.server:
             self.server.stop(END_S, signal.SIGTERM)
 
+    def counters(self):
+        """Counters of the service's tenant, such as takeovers; {} where no daemon schedules it."""
+        if not self.way.engine:
+            return {}
+        return next((tenant["counters"] for tenant in self.stage.daemon_of(self.way).status()["tenants"]
+                     if tenant["pid"] == self.server.pid), {})
+
     def tell(self, objective_ns):
         """Sets the service's objective in the daemon; 0 = none."""
         if self.way.engine and objective_ns != self.told_ns:
@@ -236,6 +243,7 @@ class Suite:
         same = {"model": model, "server": self.args.server, "load": load}
         told = self.objective_ns(same) if objective else 0
         place.tell(told)
+        before = place.counters()
         begin_low = time.monotonic()
         if job:
             place.job.send("work 60")
@@ -252,8 +260,9 @@ class Suite:
         self.raw["windows"].append({
             **same, "rate_per_s": round(rate, 3), "place": place.name, "low": job, "objective": bool(objective),
             "told_us": told / 1e3 if objective else None, "round": number, "call": self.call, "settle_s": self.args.settle,
-            "seconds": self.args.seconds, "low_rate": round(low, 4), **{key: results[key] for key in (
-                "requests", "failed", "failed_count", "token_gaps_us")}})
+            "seconds": self.args.seconds, "low_rate": round(low, 4),
+            "counters": {name: value - before.get(name, 0) for name, value in place.counters().items()},
+            **{key: results[key] for key in ("requests", "failed", "failed_count", "token_gaps_us")}})
         self.print_window(self.raw["windows"][-1])
         place.server.check()
         if place.way.engine:

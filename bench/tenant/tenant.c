@@ -7,9 +7,12 @@
  *     work ROUNDS                     every kind of work; prints results that depend on nothing else
  *     train KERNEL_US N               N kernels without pause (0: until SIGTERM); prints JSON
  *     memory CHUNK THREADS PROCESSES  each thread allocates until it is refused; prints what was granted
+ *     hold CHUNK N                    N chunks of memory with known bytes; checks them at each line of its input
+ *     cost CALLS IDLE_MS BUSY_MS      what calls cost this process (tenant_cost.c)
  *     devices                         the UUIDs of the devices
  *     capture                         records a graph, pausing in the middle
  *     child fork|exec|spawn           uses CUDA, and again in a child
+ *     gang SHAPE KERNEL_US N [PAUSE_US]  N steps on all GPUs, which wait for each other (tenant_gang.c)
  *     infer [OPTION...]               a service with requests at random; prints their latency (tenant_infer.c)
  *     bench KIND [ARGUMENT...]        a program of the benchmark harness (bench_mode.c)
  *   cuda-tenant --routes              the routes by which it can find the driver
@@ -302,8 +305,17 @@ static int run(int argc, char **argv)
 	}
 	if (strcmp(mode, "train") == 0 && argc == 3)
 		return run_training(atof(argv[1]), strtoull(argv[2], NULL, 10));
+	if (strcmp(mode, "gang") == 0 && argc >= 4)
+		return tenant_gang(argv[1], atof(argv[2]), strtoull(argv[3], NULL, 10),
+				   argc > 4 ? strtoull(argv[4], NULL, 10) : 0);
 	if (strcmp(mode, "memory") == 0 && argc == 4)
 		return tenant_memory(strtoull(argv[1], NULL, 10), atoi(argv[2]), atoi(argv[3]));
+	if (strcmp(mode, "hold") == 0 && argc == 3)
+		return tenant_hold(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
+	if (strcmp(mode, "cost") == 0 && argc == 4) {
+		join_gpu();
+		return end_mode(tenant_cost((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), (unsigned)atoi(argv[3])));
+	}
 	if (strcmp(mode, "devices") == 0)
 		return print_devices();
 	if (strcmp(mode, "capture") == 0)

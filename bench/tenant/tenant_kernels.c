@@ -20,6 +20,13 @@ EXPORT void tenant_kernel_step(const struct hb_sim_launch *launch)
 		*word += read_argument(launch, 2);
 }
 
+EXPORT void tenant_kernel_arrive(const struct hb_sim_launch *launch)
+{
+	struct tenant_cell *cell = (struct tenant_cell *)(uintptr_t)read_argument(launch, 0);
+	if (atomic_fetch_add(&cell->arrived, 1) + 1 == read_argument(launch, 1))
+		atomic_store(&cell->open, 1);
+}
+
 EXPORT void tenant_kernel_twice(const struct hb_sim_launch *launch)
 {
 	*(uint64_t *)(uintptr_t)read_argument(launch, 0) *= 2;

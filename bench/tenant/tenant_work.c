@@ -224,3 +224,43 @@ int tenant_memory(size_t chunk, int threads, int processes)
 		failed |= status;
 	return failed ? 5 : 0;
 }
+
+static size_t count_wrong(const CUdeviceptr *chunks, size_t n, unsigned char *bytes, size_t chunk)
+{
+	size_t wrong = 0;
+	for (size_t i = 0; i < n; i++) {
+		CU(cuMemcpyDtoH(bytes, chunks[i], chunk));
+		for (size_t k = 0; k < chunk; k++)
+			wrong += bytes[k] != (unsigned char)(i + 1);
+	}
+	return wrong;
+}
+
+int tenant_hold(size_t chunk, size_t n)
+{
+	char line[16];
+	CUdeviceptr *chunks = calloc(n, sizeof *chunks);
+	unsigned char *bytes = malloc(chunk);
+	if (!chunks || !bytes)
+		return 6;
+	tenant_begin();
+	for (size_t i = 0; i < n; i++) {
+		CU(cuMemAlloc(&chunks[i], chunk));
+		CU(cuMemsetD8Async(chunks[i], (unsigned char)(i + 1), chunk, NULL));
+	}
+	CU(cuCtxSynchronize());
+	printf("holds: %zu\n", n * chunk);
+	fflush(stdout);
+	while (fgets(line, sizeof line, stdin)) {
+		size_t free_bytes, total_bytes;
+		CU(cuMemGetInfo(&free_bytes,
+				&total_bytes)); /* at such a call it finds a daemon that was started again */
+		printf("wrong: %zu\n", count_wrong(chunks, n, bytes, chunk));
+		fflush(stdout);
+	}
+	for (size_t i = 0; i < n; i++)
+		CU(cuMemFree(chunks[i]));
+	free(chunks);
+	free(bytes);
+	return 0;
+}
