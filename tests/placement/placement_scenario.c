@@ -16,21 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS_MAX 16
-
-/* VALUE of "key=VALUE" among the words, NULL = not there. */
-static const char *find_value(char **words, uint32_t n, const char *key)
-{
-	size_t length = strlen(key);
-	for (uint32_t i = 0; i < n; i++)
-		if (strncmp(words[i], key, length) == 0 && words[i][length] == '=')
-			return words[i] + length + 1;
-	return NULL;
-}
-
 static uint64_t read_bytes(char **words, uint32_t n, const char *key)
 {
-	const char *value = find_value(words, n, key);
+	const char *value = hb_golden_value(words, n, key);
 	struct hb_error error;
 	uint64_t bytes = 0;
 	if (value && hb_bytes_parse(value, &bytes, &error) < 0)
@@ -40,7 +28,7 @@ static uint64_t read_bytes(char **words, uint32_t n, const char *key)
 
 static uint32_t read_number(char **words, uint32_t n, const char *key, uint32_t otherwise)
 {
-	const char *value = find_value(words, n, key);
+	const char *value = hb_golden_value(words, n, key);
 	return value ? (uint32_t)strtoul(value, NULL, 10) : otherwise;
 }
 
@@ -105,11 +93,8 @@ static void run_scenario(const char *name, FILE *in, FILE *out)
 	char *line = NULL;
 	size_t room = 0;
 	for (int number = 1; getline(&line, &room, in) > 0; number++) {
-		char *words[WORDS_MAX], *rest = NULL;
-		uint32_t n = 0;
-		for (char *word = strtok_r(line, " \t\n", &rest); word && n < WORDS_MAX;
-		     word = strtok_r(NULL, " \t\n", &rest))
-			words[n++] = word;
+		char *words[HB_GOLDEN_WORDS];
+		uint32_t n = hb_golden_split(line, words);
 		if (!n || words[0][0] == '#')
 			continue;
 		if (strcmp(words[0], "gpu") == 0 && n > 1 && strtoul(words[1], NULL, 10) < HB_PLACEMENT_GPUS_MAX)
