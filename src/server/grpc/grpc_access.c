@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds out who makes a gRPC call and whether the caller may make it. See grpc_call.h; security/access.c decides. */
 #include "base/http_address.h"
+#include "grpc/grpc_text.h"
 #include "server/grpc/grpc_connection.h"
-#include "server/grpc/grpc_text.h"
 
 #include <stdlib.h>
 #include <string.h>

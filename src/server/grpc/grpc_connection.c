@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/grpc/grpc_text.h"
-#include "server/grpc/session_limits.h"
+#include "grpc/grpc_text.h"
+#include "grpc/session_limits.h"
 #include "server/kserve/peer_limit.h"
 #include "server/kserve/transfer_rate.h"
 #include "server/security/tls_session.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Limits on the HTTP/2 session of a connection, and a count of its memory. Used by grpc_connection.c. */
-#ifndef HB_SERVER_SESSION_LIMITS_H
-#define HB_SERVER_SESSION_LIMITS_H
+/* Limits on the HTTP/2 session of a connection, and a count of its memory. Used by server and client of gRPC. */
+#ifndef HB_GRPC_SESSION_LIMITS_H
+#define HB_GRPC_SESSION_LIMITS_H
 
 #include <nghttp2/nghttp2.h>
 #include <stdint.h>

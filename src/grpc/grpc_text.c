@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See grpc_text.h. */
-#include "server/grpc/grpc_text.h"
+#include "grpc/grpc_text.h"
 
 #include "base/clock.h"
 

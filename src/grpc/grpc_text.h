@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts in the headers of gRPC. For grpc_connection.c. */
-#ifndef HB_SERVER_GRPC_TEXT_H
-#define HB_SERVER_GRPC_TEXT_H
+/* Texts in the headers of gRPC. Used by server and client of gRPC. */
+#ifndef HB_GRPC_TEXT_H
+#define HB_GRPC_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

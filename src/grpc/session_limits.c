@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See session_limits.h. The library's own defaults differ between its versions, so each limit is set. */
-#include "server/grpc/session_limits.h"
+#include "grpc/session_limits.h"
 
 #include <malloc.h>
 #include <stdlib.h>

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands of hb-k8s. */
+#ifndef HB_K8S_K8S_COMMAND_H
+#define HB_K8S_K8S_COMMAND_H
+
+/* `hb-k8s dra`; argv[0] is the word dra. Returns the exit status. */
+int hb_k8s_dra(int argc, char **argv);
+
+/* Says what is wrong in the command line. Returns the exit status 2. */
+int hb_k8s_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif
