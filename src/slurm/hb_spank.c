@@ -2,7 +2,7 @@
 /*
  * hb_spank.so: a plugin of Slurm that makes job steps tenants (docs/slurm.md). In slurmstepd, as root, it asks slurmctld for
  * the job's partition and QOS, which the user cannot forge, and runs `hb register` for the step; the tenant exists as long as
- * slurmstepd. What `hb register` prints becomes the environment of the step's tasks. If that fails, the plugin refuses the
+ * slurmstepd. The output of `hb register` becomes the environment of the step's tasks. If that fails, the plugin refuses the
  * task, not the node: an error before the tasks start would drain the node.
  *
  * The plugin uses only Slurm's headers and libc, so a site can build it for its version of Slurm:
@@ -14,7 +14,7 @@
  *	high_qos=, low_qos=       the same for QOS; a QOS decides before a partition
  *	hb=PATH                   the program hb (default: /usr/bin/hb)
  *	socket=PATH               the daemon's socket (default: the system's daemon)
- *	gpu=sim                   simulated GPUs
+ *	gpu=sim                   simulated GPUs; HB_SIM_GPU of slurmd's environment names the node's
  *	mps                       programs of low priority run in the MPS server
  */
 #ifndef _GNU_SOURCE
@@ -400,6 +400,10 @@ int slurm_spank_user_init(spank_t spank, int argc, char **argv)
 	char *rest = registered, *line;
 	if (!is_remote(spank))
 		return 0;
+	/* With gpu=sim: the simulated GPU of this slurmd, not one of the user. */
+	const char *simulated_gpu = *registered ? getenv("HB_SIM_GPU") : NULL;
+	if (simulated_gpu)
+		spank_setenv(spank, "HB_SIM_GPU", simulated_gpu, 1);
 	while ((line = strsep(&rest, "\n")))
 		apply_line(spank, line);
 	return 0;

@@ -73,7 +73,7 @@ def free_ports(count):
 
 
 def missing():
-    """What prevents the cluster; "" = nothing."""
+    """Returns what prevents the cluster; "" = nothing."""
     for program in ("slurmctld", "slurmd", "srun", "sbatch", "unshare", "setpriv"):
         if not shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin"):
             return f"{program} is not installed; run: apt-get install slurmctld slurmd slurm-client"
@@ -217,12 +217,18 @@ class Cluster:
 
     # --- users ------------------------------------------------------------------------------------
 
+    @staticmethod
+    def as_user(command, user):
+        ids = pwd.getpwnam(user)
+        return ["setpriv", "--reuid", str(ids.pw_uid), "--regid", str(ids.pw_gid), "--clear-groups", "--", *(str(word) for word in command)]
+
+    def spawn_as_user(self, *command):
+        """Starts a command of the user in its folder, with its output in out/spawned.txt."""
+        return self.spawn(["env", "-C", self.path("out"), *self.as_user(command, USER)], "out/spawned.txt")
+
     def run(self, *command, user=USER, **variables):
         """Runs a command of a user to its end."""
-        words = [str(word) for word in command]
-        if user:
-            ids = pwd.getpwnam(user)
-            words = ["setpriv", "--reuid", str(ids.pw_uid), "--regid", str(ids.pw_gid), "--clear-groups", "--", *words]
+        words = self.as_user(command, user) if user else [str(word) for word in command]
         return subprocess.run(words, env=self.environment | variables, capture_output=True, text=True, timeout=LIMIT,
                               check=False, cwd=self.path("out"))
 
@@ -265,18 +271,22 @@ class Cluster:
         return status is not None and not status["tenants"] and all(gpu["low_memory"] == 0 for gpu in status["gpus"])
 
 
-def children_named(name, folder):
-    """The pids of processes with this name whose environment names the folder."""
+def belongs_to(pid, folder):
+    """Whether the environment or an open file of the process is of this folder. slurmstepd writes its title over its environment."""
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        if folder.encode() in file.read():
+            return True
+    return any(os.readlink(f"/proc/{pid}/fd/{fd}").startswith(folder) for fd in os.listdir(f"/proc/{pid}/fd"))
+
+
+def processes_named(name, folder):
+    """The pids of processes with this name that belong to the folder."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-                if file.read().strip() != name:
-                    continue
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if folder.encode() in file.read():
+                if file.read().strip() == name and belongs_to(pid, folder):
                     found.append(int(pid))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
     return found
-
