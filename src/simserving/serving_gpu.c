@@ -39,6 +39,7 @@ struct serving_gpu {
 	int context;
 	struct hb_gpu_model *model;
 	uint32_t lanes_each;
+	enum hb_demand_source demand;
 	struct serving_lane lanes[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES][LANES_MAX];
 	struct serving_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 };
@@ -76,6 +77,29 @@ static void close_gpu(void *self)
 	free(gpu);
 }
 
+/* As in server/models/model_config.c. */
+static const double typed_sm[2] = {0.5, 1}, typed_memory[2] = {0.3, 0.5};
+
+/* Replaces the demands of batches of one item and of max_items. */
+static int choose_demands(struct serving_gpu *gpu, uint32_t model)
+{
+	struct hb_scheduler_model *known = &gpu->models.known[model];
+	int rc = 0;
+	if (gpu->demand == HB_DEMAND_KNOWN)
+		return 0;
+	if (gpu->demand == HB_DEMAND_TYPED) {
+		memcpy(known->sm_demand, typed_sm, sizeof typed_sm);
+		memcpy(known->memory_demand, typed_memory, sizeof typed_memory);
+		return 0;
+	}
+	for (int i = 0; i < 2 && !rc; i++) {
+		const struct hb_serving_program *program = &gpu->models.program[model][i == 0 ? 1 : known->max_items];
+		rc = hb_serving_measure_demand(&gpu->spec, program->works, program->n, &known->sm_demand[i],
+					       &known->memory_demand[i]);
+	}
+	return rc;
+}
+
 static int set_up_gpu(struct serving_gpu *gpu, const char *only, struct hb_error *error)
 {
 	int rc = hb_serving_models_init(&gpu->models, only, gpu->traces, &gpu->spec, error);
@@ -84,8 +108,10 @@ static int set_up_gpu(struct serving_gpu *gpu, const char *only, struct hb_error
 	struct hb_gpu_model_context context = {.copy_slice_ns = COPY_SLICE_NS, .mps = true};
 	gpu->model = hb_gpu_model_new(&gpu->spec);
 	rc = gpu->context = gpu->model ? hb_gpu_model_add_context(gpu->model, &context) : -ENOMEM;
-	for (uint32_t model = 0; model < gpu->models.n && rc >= 0; model++)
+	for (uint32_t model = 0; model < gpu->models.n && rc >= 0; model++) {
 		rc = open_lanes(gpu, model);
+		rc = rc < 0 ? rc : choose_demands(gpu, model);
+	}
 	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : 0;
 }
 
@@ -126,6 +152,7 @@ int hb_serving_gpu_new(const struct hb_serving_gpu_options *options, void **out,
 	if (!gpu)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	gpu->lanes_each = options->lanes;
+	gpu->demand = options->demand;
 	gpu->traces = options->traces;
 	gpu->spec = spec;
 	rc = set_up_gpu(gpu, options->only, error);

@@ -10,6 +10,7 @@
 #define HB_SIMSERVING_GPU_H
 
 #include "server/scheduler/scheduler_provider.h"
+#include "simserving/serving_demand.h"
 #include "simserving/serving_models.h"
 #include "trace/trace.h"
 
@@ -17,7 +18,8 @@ struct hb_serving_gpu_options {
 	const struct hb_trace_set *traces;
 	const char *gpu;
 	double link_bytes_per_s; /* speed of the host link in each direction; 0 = as in the GPU's file */
-	uint32_t lanes;          /* batches in flight of one model and priority */
+	enum hb_demand_source demand;
+	uint32_t lanes; /* batches in flight of one model and priority */
 	const char
 		*only; /* rows of serving_models.def, "a,b"; NULL = the usual ones, "" = none, models are added later */
 };

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <string.h>
 
 void hb_serving_table_write(FILE *out, const struct hb_serving_row *rows, size_t n)
 {
@@ -16,9 +17,9 @@ void hb_serving_table_write(FILE *out, const struct hb_serving_row *rows, size_t
 		const struct hb_serving_class_result *high = &result->class[HB_SCHEDULER_HIGH];
 		const struct hb_serving_class_result *low = &result->class[HB_SCHEDULER_LOW];
 		fprintf(out, "%-20s %4.0f%% %-7s %12.2f %12.2f %10.2f %10.2f %8.3f %8.2f %7.0f%%\n", rows[i].policy,
-			100 * rows[i].load, rows[i].bursts ? "bursts" : "poisson", 100 * high->violations,
-			100 * low->violations, (double)high->p99_ns / 1e6, (double)low->p99_ns / 1e6, low->fairness,
-			result->items_a_batch, 100 * result->gpu_busy);
+			100 * rows[i].load, strncmp(rows[i].traffic, "trace:", 6) == 0 ? "trace" : rows[i].traffic,
+			100 * high->violations, 100 * low->violations, (double)high->p99_ns / 1e6,
+			(double)low->p99_ns / 1e6, low->fairness, result->items_a_batch, 100 * result->gpu_busy);
 	}
 }
 
@@ -47,17 +48,24 @@ static json_t *pack_class(const struct hb_serving_class_result *class, struct hb
 			    pack_number((double)class->p99_ns / 1e3));
 }
 
+static json_t *pack_errors_of(const struct hb_serving_error_result *one, bool parts, struct hb_error *error)
+{
+	if (!parts)
+		return hb_json_pack(error, "{s:I, s:o, s:o}", "batches", (json_int_t)one->batches, "median",
+				    pack_number(one->median), "p95", pack_number(one->p95));
+	return hb_json_pack(error, "{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "batches", (json_int_t)one->batches, "median",
+			    pack_number(one->median), "p95", pack_number(one->p95), "run_median",
+			    pack_number(one->run_median), "run_p95", pack_number(one->run_p95), "copy_median",
+			    pack_number(one->copy_median), "copy_p95", pack_number(one->copy_p95));
+}
+
 json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, struct hb_error *error)
 {
-	static const char *const names[HB_SHADOWS] = {"all_parts", "no_transfer", "no_interference", "neither"};
+	static const char *const names[HB_ERROR_ROWS] = {
+		"all_parts", "no_transfer", "no_interference", "neither", "static_regression", "sgd", "ewma"};
 	json_t *object = json_object();
-	for (int i = 0; i < HB_SHADOWS && object; i++) {
-		const struct hb_serving_error_result *one = &errors[i];
-		json_t *value = hb_json_pack(error, "{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "batches",
-					     (json_int_t)one->batches, "median", pack_number(one->median), "p95",
-					     pack_number(one->p95), "run_median", pack_number(one->run_median),
-					     "run_p95", pack_number(one->run_p95), "copy_median",
-					     pack_number(one->copy_median), "copy_p95", pack_number(one->copy_p95));
+	for (int i = 0; i < HB_ERROR_ROWS && object; i++) {
+		json_t *value = pack_errors_of(&errors[i], i < HB_SHADOWS, error);
 		if (!value || json_object_set_new(object, names[i], value)) {
 			json_decref(object);
 			return NULL;
@@ -81,15 +89,14 @@ static json_t *pack_models(const struct hb_serving_run_result *result, struct hb
 static json_t *pack_row(const struct hb_serving_row *row, bool errors, struct hb_error *error)
 {
 	const struct hb_serving_run_result *result = &row->result;
-	return hb_json_pack(error, "{s:s, s:o, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "policy",
-			    row->policy, "load", pack_number(row->load), "traffic", row->bursts ? "bursts" : "poisson",
-			    "seed", (json_int_t)row->seed, "offered_per_s", pack_number(result->offered_per_s), "high",
-			    pack_class(&result->class[HB_SCHEDULER_HIGH], error), "low",
-			    pack_class(&result->class[HB_SCHEDULER_LOW], error), "models", pack_models(result, error),
-			    "gpu_busy", pack_number(result->gpu_busy), "items_a_batch",
-			    pack_number(result->items_a_batch), "aged_batches", (json_int_t)result->counts.aged,
-			    "pauses", (json_int_t)result->counts.pauses, "prediction_error",
-			    errors ? hb_serving_errors_pack(result->error, error) : json_null());
+	return hb_json_pack(
+		error, "{s:s, s:o, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "policy", row->policy,
+		"load", pack_number(row->load), "traffic", row->traffic, "seed", (json_int_t)row->seed, "offered_per_s",
+		pack_number(result->offered_per_s), "high", pack_class(&result->class[HB_SCHEDULER_HIGH], error), "low",
+		pack_class(&result->class[HB_SCHEDULER_LOW], error), "models", pack_models(result, error), "gpu_busy",
+		pack_number(result->gpu_busy), "items_a_batch", pack_number(result->items_a_batch), "aged_batches",
+		(json_int_t)result->counts.aged, "pauses", (json_int_t)result->counts.pauses, "prediction_error",
+		errors ? hb_serving_errors_pack(result->error, error) : json_null());
 }
 
 int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *options, const struct hb_serving_row *rows,

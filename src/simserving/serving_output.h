@@ -12,7 +12,7 @@
 struct hb_serving_row {
 	const char *policy;
 	double load;
-	bool bursts;
+	const char *traffic;
 	uint64_t seed;
 	struct hb_serving_run_result result;
 };
@@ -23,7 +23,7 @@ void hb_serving_table_write(FILE *out, const struct hb_serving_row *rows, size_t
 int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *options, const struct hb_serving_row *rows,
 			  size_t n, struct hb_error *error);
 /*
- * Packs the errors of the HB_SHADOWS predictors as one object: {"all_parts": {"batches": N, "median": X, ...}, ...}.
+ * Packs the errors of the HB_ERROR_ROWS predictors as one object: {"all_parts": {"batches": N, "median": X, ...}, ...}.
  * NULL = no memory.
  */
 json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, struct hb_error *error);

@@ -8,6 +8,7 @@
 #include "simserving/serving_watch.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ void hb_serving_run_options_init(struct hb_serving_run_options *options)
 	*options = (struct hb_serving_run_options){
 		.gpu = "h200",
 		.load = 0.8,
+		.traffic = "poisson",
 		.high_share = 0.4,
 		.deadline_factor = {4, 8},
 		.seconds = 10,
@@ -126,8 +128,14 @@ static int open_models(struct serving_run *run)
 
 static int open_source(struct serving_run *run, uint32_t model, enum hb_scheduler_priority priority, double per_s)
 {
-	char spec[64];
-	snprintf(spec, sizeof spec, "%.6f/s%s", per_s, run->options->bursts ? ":burst" : "");
+	char spec[PATH_MAX + 64];
+	const char *traffic = run->options->traffic;
+	bool trace = strncmp(traffic, "trace:", 6) == 0;
+	snprintf(spec, sizeof spec, "%.6f/s%s%.*s", per_s,
+		 trace                            ? ":trace="
+		 : strcmp(traffic, "bursts") == 0 ? ":burst"
+						  : "",
+		 PATH_MAX, trace ? traffic + 6 : "");
 	struct request_source *source = &run->sources[run->n_sources];
 	uint64_t seed = run->options->seed * 1000 + run->n_sources;
 	int rc = hb_arrivals_new(spec, seed, &source->arrivals, run->error);
@@ -171,6 +179,7 @@ static int open_run(const struct hb_serving_run_options *options, struct serving
 		.only = options->models,
 		.link_bytes_per_s = options->link_bytes_per_s,
 		.lanes = options->config.slots,
+		.demand = options->demand,
 	};
 	struct serving_run *run = calloc(1, sizeof *run);
 	if (!run)

@@ -16,6 +16,8 @@
 
 #include "base/hist.h"
 #include "server/scheduler/scheduler.h"
+#include "simserving/comparators.h"
+#include "simserving/serving_demand.h"
 #include "trace/trace.h"
 
 struct hb_serving_run_options {
@@ -26,8 +28,9 @@ struct hb_serving_run_options {
 	struct hb_scheduler_config config;
 	double load;           /* 1 = the capacity */
 	double capacity_per_s; /* requests per second; 0 = measure it first */
-	bool bursts;
-	double high_share; /* share of high-priority requests, 0..1 */
+	enum hb_demand_source demand;
+	const char *traffic; /* poisson, bursts, or trace:FILE (sim/arrivals.h) */
+	double high_share;   /* share of high-priority requests, 0..1 */
 	double deadline_factor[HB_SCHEDULER_PRIORITIES];
 	double seconds;
 	uint64_t seed;
@@ -50,13 +53,15 @@ enum hb_serving_shadow {
 	HB_SHADOW_NEITHER,
 	HB_SHADOWS
 };
+/* Rows of errors: the predictors above, then those of comparators.h. */
+#define HB_ERROR_ROWS (HB_SHADOWS + HB_COMPARATORS)
 
 struct hb_serving_error_result {
 	uint64_t batches;
 	double median, p95; /* |predicted - actual| / actual of batches, predicted at their start */
 	/*
 	 * Errors of the predicted progress, given the batches that really ran beside it: |accounted work - work| / work of
-	 * each run, and of each copy.
+	 * each run, and of each copy. Comparators have none.
 	 */
 	double run_median, run_p95;
 	double copy_median, copy_p95;
@@ -68,7 +73,7 @@ struct hb_serving_run_result {
 	struct hb_serving_class_result class[HB_SCHEDULER_PRIORITIES];
 	struct hb_scheduler_counts counts;
 	double gpu_busy, items_a_batch;
-	struct hb_serving_error_result error[HB_SHADOWS];
+	struct hb_serving_error_result error[HB_ERROR_ROWS];
 	double model_in_time[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
 	double model_alone_ns[HB_SCHEDULER_MODELS_MAX];
 	char model_name[HB_SCHEDULER_MODELS_MAX][64];

@@ -2,6 +2,8 @@
 /* Counts of an evaluation run; see serving_watch.h. */
 #include "simserving/serving_watch.h"
 
+#include "server/scheduler/fairness.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,12 +21,15 @@ int hb_serving_watch_init(struct hb_serving_watch *watch, bool errors)
 	};
 	*watch = (struct hb_serving_watch){.n_shadows = errors ? HB_SHADOWS : 0};
 	watch->latency = calloc(HB_SCHEDULER_PRIORITIES, sizeof *watch->latency);
-	watch->error = calloc(HB_SHADOWS, sizeof *watch->error);
-	watch->run_error = calloc(HB_SHADOWS, sizeof *watch->run_error);
-	watch->copy_error = calloc(HB_SHADOWS, sizeof *watch->copy_error);
+	watch->error = calloc(HB_ERROR_ROWS, sizeof *watch->error);
+	watch->run_error = calloc(HB_ERROR_ROWS, sizeof *watch->run_error);
+	watch->copy_error = calloc(HB_ERROR_ROWS, sizeof *watch->copy_error);
 	watch->shadows = calloc(HB_SHADOWS, sizeof *watch->shadows);
-	if (!watch->latency || !watch->error || !watch->run_error || !watch->copy_error || !watch->shadows)
+	watch->comparators = malloc(sizeof *watch->comparators);
+	if (!watch->latency || !watch->error || !watch->run_error || !watch->copy_error || !watch->shadows ||
+	    !watch->comparators)
 		return -ENOMEM;
+	hb_comparators_init(watch->comparators);
 	for (uint32_t i = 0; i < watch->n_shadows; i++)
 		hb_predictor_init(&watch->shadows[i], parts[i]);
 	return 0;
@@ -38,6 +43,7 @@ void hb_serving_watch_fini(struct hb_serving_watch *watch)
 	free(watch->run_error);
 	free(watch->copy_error);
 	free(watch->shadows);
+	free(watch->comparators);
 }
 
 void hb_serving_watch_model(struct hb_serving_watch *watch, const struct hb_scheduler_model *model)
@@ -52,6 +58,8 @@ int hb_serving_watch_replace(struct hb_serving_watch *watch, uint32_t number, co
 	int result = 0;
 	for (uint32_t i = 0; i < watch->n_shadows && result == 0; i++)
 		result = hb_predictor_replace_model(&watch->shadows[i], number, model);
+	if (result == 0)
+		hb_comparators_replace(watch->comparators, number);
 	return result;
 }
 
@@ -100,6 +108,8 @@ void hb_serving_watch_start(struct hb_serving_watch *watch, int64_t now_ns, uint
 	watch->items += batch->items;
 	for (uint32_t i = 0; i < watch->n_shadows; i++)
 		hb_predictor_begin(&watch->shadows[i], now_ns, slot, batch->model, batch->items, batch->priority);
+	if (watch->n_shadows)
+		hb_comparators_begin(watch->comparators, &watch->shadows[HB_SHADOW_FULL], now_ns, slot);
 }
 
 /* Records the error of an ended stage: with exact progress rates its accounted work would equal its total work. */
@@ -131,14 +141,30 @@ void hb_serving_watch_pause(struct hb_serving_watch *watch, int64_t now_ns, uint
 		hb_predictor_pause(&watch->shadows[i], now_ns, slot, paused);
 }
 
+static void record_error(struct hb_serving_watch *watch, uint32_t row, double predicted_ns, double took_ns)
+{
+	hb_hist_record(&watch->error[row], (int64_t)(fabs(predicted_ns - took_ns) / took_ns * MILLION));
+}
+
+static void record_comparators(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot)
+{
+	const struct hb_flight *flight = &watch->shadows[HB_SHADOW_FULL].flights[slot];
+	double took_ns = (double)(now_ns - flight->begun_ns);
+	bool counts = flight->begun_ns >= watch->count_from_ns && took_ns > 0 && !flight->was_paused;
+	const double *predicted_ns = hb_comparators_end(watch->comparators, now_ns, slot, flight->was_paused);
+	for (uint32_t i = 0; i < HB_COMPARATORS && counts; i++)
+		record_error(watch, HB_SHADOWS + i, predicted_ns[i], took_ns);
+}
+
 static void record_errors(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot)
 {
+	if (watch->n_shadows)
+		record_comparators(watch, now_ns, slot);
 	for (uint32_t i = 0; i < watch->n_shadows; i++) {
 		const struct hb_flight *flight = &watch->shadows[i].flights[slot];
 		double took_ns = (double)(now_ns - flight->begun_ns);
 		if (flight->begun_ns >= watch->count_from_ns && took_ns > 0 && !flight->was_paused)
-			hb_hist_record(&watch->error[i],
-				       (int64_t)(fabs(flight->predicted_ns - took_ns) / took_ns * MILLION));
+			record_error(watch, i, flight->predicted_ns, took_ns);
 		hb_predictor_end(&watch->shadows[i], now_ns, slot, true);
 		if (flight->flow.stage == HB_STAGE_OUT)
 			record_stage(watch, i, flight, HB_STAGE_OUT);
@@ -161,17 +187,6 @@ void hb_serving_watch_end(struct hb_serving_watch *watch, int64_t now_ns, uint32
 	}
 }
 
-/* Jain's index (sum x)^2 / (n sum x^2): 1 = all equal, 1/n = one has everything. */
-static double compute_jain_index(const double *x, uint32_t n)
-{
-	double sum = 0, squares = 0;
-	for (uint32_t i = 0; i < n; i++) {
-		sum += x[i];
-		squares += x[i] * x[i];
-	}
-	return squares > 0 ? sum * sum / (n * squares) : 1;
-}
-
 static void fill_class_result(const struct hb_serving_watch *watch, enum hb_scheduler_priority priority,
 			      struct hb_serving_run_result *result)
 {
@@ -188,7 +203,7 @@ static void fill_class_result(const struct hb_serving_watch *watch, enum hb_sche
 	class->refused = watch->refused[priority];
 	class->timeouts = watch->timeouts[priority];
 	class->violations = class->requests ? 1 - (double)class->in_time / (double)class->requests : 0;
-	class->fairness = compute_jain_index(share, watch->n_models);
+	class->fairness = hb_jain_index(share, watch->n_models);
 	class->p50_ns = hb_hist_percentile(&watch->latency[priority], 0.5);
 	class->p99_ns = hb_hist_percentile(&watch->latency[priority], 0.99);
 }
@@ -197,7 +212,7 @@ void hb_serving_watch_result(const struct hb_serving_watch *watch, struct hb_ser
 {
 	for (int priority = 0; priority < HB_SCHEDULER_PRIORITIES; priority++)
 		fill_class_result(watch, priority, result);
-	for (uint32_t i = 0; i < watch->n_shadows; i++)
+	for (uint32_t i = 0; i < HB_ERROR_ROWS && watch->n_shadows; i++)
 		result->error[i] = (struct hb_serving_error_result){
 			.batches = watch->error[i].count,
 			.median = (double)hb_hist_percentile(&watch->error[i], 0.5) / MILLION,

@@ -25,9 +25,11 @@ struct hb_serving_watch {
 		in_time[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
 	uint64_t late[HB_SCHEDULER_PRIORITIES], refused[HB_SCHEDULER_PRIORITIES], timeouts[HB_SCHEDULER_PRIORITIES];
 	uint64_t batches, items;
-	struct hb_hist *latency;                        /* HB_SCHEDULER_PRIORITIES histograms, ns */
-	struct hb_hist *error, *run_error, *copy_error; /* HB_SHADOWS histograms each, relative errors in millionths */
+	struct hb_hist *latency; /* HB_SCHEDULER_PRIORITIES histograms, ns */
+	struct hb_hist *error, *run_error,
+		*copy_error; /* HB_ERROR_ROWS histograms each, relative errors in millionths */
 	struct hb_predictor *shadows;
+	struct hb_comparators *comparators;
 	uint32_t n_shadows, n_models;
 	int failure;
 };

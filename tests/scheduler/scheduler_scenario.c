@@ -182,19 +182,9 @@ static void advance_to(struct scenario *scenario, int64_t until_ns)
 	scenario->now_ns = until_ns > scenario->now_ns ? until_ns : scenario->now_ns;
 }
 
-/* VALUE of "key=VALUE" among the words, NULL = not there. */
-static const char *find_value(char **words, uint32_t n, const char *key)
-{
-	size_t length = strlen(key);
-	for (uint32_t i = 0; i < n; i++)
-		if (strncmp(words[i], key, length) == 0 && words[i][length] == '=')
-			return words[i] + length + 1;
-	return NULL;
-}
-
 static int read_time(char **words, uint32_t n, const char *key, int64_t *ns, struct hb_error *error)
 {
-	const char *value = find_value(words, n, key);
+	const char *value = hb_golden_value(words, n, key);
 	*ns = 0;
 	return value ? hb_duration_parse(value, ns, error) : 0;
 }
@@ -214,7 +204,7 @@ static int add_model(struct scenario *scenario, char **words, uint32_t n, struct
 	if (n < 2 || index == HB_SCHEDULER_MODELS_MAX)
 		return hb_error_set(error, -1, "model: a name is missing, or there are too many models");
 	struct hb_scheduler_model *model = &scenario->models[index];
-	const char *max = find_value(words, n, "max"), *stop = find_value(words, n, "stop");
+	const char *max = hb_golden_value(words, n, "max"), *stop = hb_golden_value(words, n, "stop");
 	*model = (struct hb_scheduler_model){.max_items = max ? (uint32_t)atoi(max) : 1,
 					     .run_guess_ns = 1,
 					     .sm_demand = {1, 1},
@@ -249,7 +239,7 @@ static int find_model(const struct scenario *scenario, const char *name)
 static int submit_requests(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	int model = n > 1 ? find_model(scenario, words[1]) : -1;
-	const char *within = find_value(words, n, "within"), *count = find_value(words, n, "count");
+	const char *within = hb_golden_value(words, n, "within"), *count = hb_golden_value(words, n, "count");
 	int64_t within_ns = 0;
 	if (model < 0)
 		return hb_error_set(error, -1, "%s: no such model", n > 1 ? words[1] : words[0]);
@@ -277,8 +267,8 @@ static int submit_requests(struct scenario *scenario, char **words, uint32_t n, 
 static int set_config(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	struct hb_scheduler_config *config = &scenario->config;
-	const char *policy = find_value(words, n, "policy"), *late = find_value(words, n, "late");
-	const char *queue = find_value(words, n, "queue");
+	const char *policy = hb_golden_value(words, n, "policy"), *late = hb_golden_value(words, n, "late");
+	const char *queue = hb_golden_value(words, n, "queue");
 	if (policy) {
 		snprintf(scenario->policy, sizeof scenario->policy, "%s", policy);
 		config->policy = scenario->policy;
@@ -288,7 +278,7 @@ static int set_config(struct scenario *scenario, char **words, uint32_t n, struc
 										   : HB_SCHEDULER_REJECT;
 	if (queue)
 		config->queue_max = (uint32_t)atoi(queue);
-	if (find_value(words, n, "age"))
+	if (hb_golden_value(words, n, "age"))
 		return read_time(words, n, "age", &config->age_ns, error);
 	return 0;
 }
@@ -344,15 +334,11 @@ static int run_command(struct scenario *scenario, char **words, uint32_t n, stru
 	return hb_error_set(error, -1, "%s: no such command", words[0]);
 }
 
-#define WORDS_MAX 16
-
 /* Runs one command. A time "+5ms" is relative to the current time. */
 static int run_line(struct scenario *scenario, char *line, struct hb_error *error)
 {
-	char *words[WORDS_MAX], *rest = NULL, later[HB_UNITS_TEXT_MAX];
-	uint32_t n = 0;
-	for (char *word = strtok_r(line, " \t\n", &rest); word && n < WORDS_MAX; word = strtok_r(NULL, " \t\n", &rest))
-		words[n++] = word;
+	char *words[HB_GOLDEN_WORDS], later[HB_UNITS_TEXT_MAX];
+	uint32_t n = hb_golden_split(line, words);
 	if (!n || words[0][0] == '#')
 		return 0;
 	int64_t ns;

@@ -208,5 +208,23 @@ class Serve(unittest.TestCase):
         self.assertIn("model.yaml", json.loads(data)["error"])
 
 
+class Fairness(unittest.TestCase):
+    def test_the_metric_says_how_evenly_models_get_their_requests_in_time(self):
+        server = Server({"even": "platform: echo\nmax_batch: 1\n", "late": "platform: echo\nmax_batch: 1\ndelay: 50ms\nrun: 50ms\n"},
+                        "--gpu", "none")
+        self.addCleanup(server.stop)
+        index = 'hb_serve_fairness_ratio{priority="%s"}'
+        self.assertEqual([server.metric(index % priority) for priority in ("high", "low")], [1, 1])
+        self.assertEqual(server.infer("even", [1, 2, 3, 4], priority="low")[0], 200)
+        self.assertEqual(server.metric(index % "low"), 1)
+        # A request that is refused because it would be late; then one of two models gets everything.
+        self.assertEqual(server.infer("late", [1, 2, 3, 4], priority="low", deadline=1000)[0], 503)
+        self.assertEqual(server.metric(index % "low"), 0.5)
+        self.assertEqual(server.metric(index % "high"), 1)
+        # Requests that are wrong do not count.
+        self.assertEqual(server.infer("even", [1, 2, 3, 4], priority="unknown")[0], 400)
+        self.assertEqual(server.metric(index % "low"), 0.5)
+
+
 if __name__ == "__main__":
     unittest.main()

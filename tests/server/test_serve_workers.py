@@ -184,7 +184,7 @@ class Workers(unittest.TestCase):
         intervals = self.intervals_of(journal)
         self.assertEqual([one["policy"] for one in intervals], ["", "edf", "ours"])
         self.assertEqual([one["prediction_error"]["all_parts"]["batches"] for one in intervals[1:]], [4, 0])
-        self.assertEqual(set(intervals[1]["prediction_error"]), {"all_parts", "no_transfer", "no_interference", "neither"})
+        self.assertEqual(set(intervals[1]["prediction_error"]), {"all_parts", "no_transfer", "no_interference", "neither", "static_regression", "sgd", "ewma"})
         self.assertLess(intervals[1]["begin_ns"], intervals[2]["begin_ns"])
 
     def stages_take_their_time(self, server):

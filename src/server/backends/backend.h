@@ -20,17 +20,19 @@
 struct hb_backend {
 	const struct hb_scheduler_provider_ops *ops;
 	void *self;
-	const int *state;         /* enum hb_served_model_state, updated by poll(); NULL = always ready */
-	const char *why_failed;   /* text for states HB_SERVED_MODEL_FAILED and _RESTARTING */
+	const int *state;       /* enum hb_served_model_state, updated by poll(); NULL = always ready */
+	const char *why_failed; /* text for states HB_SERVED_MODEL_FAILED and _RESTARTING */
+	const bool *runs; /* updated by poll(): batches are executed now; false while a worker starts. NULL = always */
 	const uint64_t *restarts; /* how often a worker was started again; NULL = there is none */
 };
 
-/* State that the back ends of one dispatcher share. */
+/* State that the back ends of one GPU share. */
 struct hb_backend_shared {
 	const struct hb_backend_module *trace_module; /* NULL until a model of platform trace was opened */
 	struct trace_gpu *trace_gpu; /* simulated GPU of the trace module, while a model of platform trace is open */
 	double speed;                /* simulated GPU: seconds of GPU time per second */
 	int gpu;                     /* enum hb_worker_gpu: how workers are started */
+	uint32_t index, n_gpus;      /* number of this GPU, and GPUs of the server */
 };
 
 struct hb_platform {

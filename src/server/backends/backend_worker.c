@@ -14,10 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/backends/backend.h"
-#include "server/backends/lane_copy.h"
-#include "server/backends/restart_pause.h"
-#include "server/backends/worker_memory.h"
-#include "server/backends/worker_process.h"
+#include "server/backends/model_worker.h"
 #include "server/models/dispatch.h"
 
 #include <errno.h>
@@ -33,40 +30,6 @@
 #define EXPECT_AGAIN_NS 500000
 /* Longest time in which a killed process must end; the kernel releases the memory of the process first. */
 #define END_LIMIT_NS (10 * HB_NS_PER_S)
-
-enum worker_lane_state { LANE_FREE, LANE_COPIES_IN, LANE_WAITS, LANE_SUBMITTED, LANE_COPIES_OUT };
-
-/* The server's own record of a lane; the shared part is struct hb_worker_lane. */
-struct worker_lane {
-	enum worker_lane_state state;
-	uint32_t stage; /* enum hb_worker_stage: the last one reported to the dispatcher */
-	uint32_t slot;
-	int64_t submitted_ns;
-	bool unwanted; /* the batch ends when its inputs are copied */
-	struct hb_scheduler_batch batch;
-};
-
-struct model_worker {
-	struct hb_model_config config;
-	enum hb_worker_gpu gpu;
-	struct hb_worker_process process;
-	struct hb_worker_memory memory;
-	int submitted_doorbell, completed_doorbell, epoll; /* doorbells of the two rings */
-	uint32_t taken;                                    /* entries of `completed` read so far */
-	struct worker_lane lanes[HB_WORKER_LANES];
-	struct hb_lane_copy copies[HB_WORKER_LANES];
-	struct hb_job_thread *copier; /* NULL: batches are too small for a thread */
-	struct hb_restart_pause pause;
-	int64_t restart_ns; /* when to start a process; 0 = first start, INT64_MAX = one runs */
-	const char *killed; /* reason, until the killed process has ended; NULL = not killed */
-	int64_t killed_ns;
-	int64_t expected_ns; /* when the worker was last notified of an arriving request */
-	bool ready;
-	int state; /* enum hb_served_model_state */
-	char why_failed[256];
-	uint32_t n_events, given;
-	struct hb_scheduler_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* not reported yet */
-};
 
 static struct hb_worker_lane *find_shared_lane(const struct model_worker *worker, uint32_t lane)
 {
@@ -109,7 +72,8 @@ static int start_process(struct model_worker *worker, struct hb_error *error)
 		;
 	worker->restart_ns = INT64_MAX;
 	hb_restart_pause_note_start(&worker->pause, hb_clock_now_ns());
-	int result = hb_worker_process_start(&worker->config, worker->gpu, fds, &worker->process, error);
+	int result = hb_worker_process_start(&worker->config, worker->gpu, worker->device, fds, &worker->process,
+					     error);
 	if (result == 0)
 		watch_descriptor(worker, worker->process.pidfd);
 	return result;
@@ -117,8 +81,11 @@ static int start_process(struct model_worker *worker, struct hb_error *error)
 
 static void add_event(struct model_worker *worker, uint32_t lane, enum hb_scheduler_stage stage, bool complete)
 {
-	worker->events[worker->n_events++] = (struct hb_scheduler_provider_event){
-		.at_ns = hb_clock_now_ns(), .slot = worker->lanes[lane].slot, .stage = stage, .complete = complete};
+	worker->events[worker->n_events++] = (struct hb_scheduler_provider_event){.at_ns = hb_clock_now_ns(),
+										  .slot = worker->lanes[lane].slot,
+										  .stage = stage,
+										  .complete = complete,
+										  .loss = worker->lanes[lane].loss};
 }
 
 /* Ends a batch; one whose inputs are being copied ends when that is complete, because the copy reads its requests. */
@@ -153,8 +120,10 @@ __attribute__((format(printf, 4, 5))) static void fail_lane(struct model_worker 
 static void fail_lanes(struct model_worker *worker)
 {
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
-		if (worker->lanes[i].state != LANE_FREE && worker->lanes[i].state != LANE_COPIES_OUT)
+		if (worker->lanes[i].state != LANE_FREE && worker->lanes[i].state != LANE_COPIES_OUT) {
+			worker->lanes[i].loss = HB_BATCH_LOST_WAITING;
 			fail_lane(worker, i, HB_ANSWER_UNAVAILABLE, "%s", worker->why_failed);
+		}
 }
 
 static void fail_model(struct model_worker *worker)
@@ -192,9 +161,11 @@ static void fail_begun_batches(struct model_worker *worker, const char *how)
 			continue;
 		worker->lanes[i].state = LANE_WAITS;
 		worker->lanes[i].stage = HB_WORKER_NOT_BEGUN;
-		if (atomic_load(&find_shared_lane(worker, i)->stage))
+		if (atomic_load(&find_shared_lane(worker, i)->stage)) {
+			worker->lanes[i].loss = HB_BATCH_LOST_RUNNING;
 			fail_lane(worker, i, HB_ANSWER_BROKEN, "the worker of model %s died in this batch: %s",
 				  worker->config.name, how);
+		}
 	}
 }
 
@@ -206,8 +177,12 @@ static void note_death(struct model_worker *worker, const char *how, int64_t now
 	worker->ready = false;
 	worker->killed = NULL;
 	worker->restart_ns = now_ns + pause_ns;
-	if (!hb_restart_pause_is_long(&worker->pause))
+	if (!hb_restart_pause_is_long(&worker->pause)) {
+		snprintf(worker->why_failed, sizeof(worker->why_failed), "its worker ended: %.100s", how);
+		if (worker->config.replicas > 1)
+			fail_lanes(worker); /* other replicas get them */
 		return;
+	}
 	worker->state = HB_SERVED_MODEL_RESTARTING;
 	snprintf(worker->why_failed, sizeof(worker->why_failed),
 		 "its worker ended %u times: %.100s; it is started again after a pause of %.1f s",
@@ -576,6 +551,7 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 		return hb_error_set(error, -ENOMEM, "model %s: out of memory", config->name);
 	worker->config = *config;
 	worker->gpu = (enum hb_worker_gpu)shared->gpu;
+	worker->device = shared->n_gpus > 1 ? (int)shared->index : -1;
 	worker->state = HB_SERVED_MODEL_LOADING;
 	worker->memory.fd = worker->submitted_doorbell = worker->completed_doorbell = worker->epoll =
 		worker->process.pidfd = -1;
@@ -592,6 +568,7 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 				   .self = worker,
 				   .state = &worker->state,
 				   .why_failed = worker->why_failed,
+				   .runs = &worker->ready,
 				   .restarts = &worker->pause.restarts};
 	return 0;
 }

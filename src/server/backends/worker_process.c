@@ -29,6 +29,7 @@ struct worker_start {
 	char hb[4096], shell[1100];
 	bool simulated;
 	char **environment; /* the server's variables and the worker's */
+	char device[128];   /* "" = as the server's */
 	char fds[64], inputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
 		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
 		shapes[2 * HB_TENSORS_MAX * HB_TENSOR_DIMS_MAX * 12 + 32], python[2 * PATH_MAX];
@@ -38,6 +39,23 @@ bool hb_worker_gpu_there(enum hb_worker_gpu gpu)
 {
 	return gpu == HB_WORKER_GPU_REAL || gpu == HB_WORKER_GPU_SIM ||
 	       (gpu == HB_WORKER_GPU_AUTO && access("/dev/nvidiactl", F_OK) == 0);
+}
+
+uint32_t hb_worker_gpu_count(enum hb_worker_gpu gpu)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	char path[32];
+	uint32_t n = 0;
+	if (gpu == HB_WORKER_GPU_SIM || !hb_worker_gpu_there(gpu))
+		return 1;
+	for (const char *at = visible; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		n++;
+	/* Minor numbers may have gaps: a container sees some of the machine's devices. */
+	for (int minor = 0; minor < 64 && !visible; minor++) {
+		snprintf(path, sizeof(path), "/dev/nvidia%d", minor);
+		n += access(path, F_OK) == 0;
+	}
+	return n ? n : 1;
 }
 
 static void execute_worker(const struct worker_start *start)
@@ -137,17 +155,18 @@ static bool has_same_name(const char *a, const char *b)
  */
 static bool make_environment(struct worker_start *start)
 {
-	char *ours[] = {start->fds, start->inputs, start->outputs, start->shapes, start->python};
-	size_t n = 0, at = sizeof(ours) / sizeof(*ours);
+	char *ours[] = {start->fds, start->inputs, start->outputs, start->shapes, start->python, start->device};
+	const size_t given_ours = sizeof(ours) / sizeof(*ours) - !start->device[0];
+	size_t n = 0, at = given_ours;
 	while (environ[n])
 		n++;
 	start->environment = calloc(n + at + 1, sizeof(*start->environment));
 	if (!start->environment)
 		return false;
-	memcpy(start->environment, ours, sizeof(ours));
+	memcpy(start->environment, ours, given_ours * sizeof(*ours));
 	for (size_t i = 0; i < n; i++) {
 		bool given = false;
-		for (size_t k = 0; k < sizeof(ours) / sizeof(*ours); k++)
+		for (size_t k = 0; k < given_ours; k++)
 			given |= has_same_name(ours[k], environ[i]);
 		if (!given)
 			start->environment[at++] = environ[i];
@@ -182,7 +201,22 @@ static void make_command(const char *command, char *out, size_t size)
 		snprintf(out, size, "exec %s", begin);
 }
 
-static int prepare_start(struct worker_start *start, enum hb_worker_gpu gpu, const int fds[3], struct hb_error *error)
+/*
+ * Writes CUDA_VISIBLE_DEVICES with the entry of the server's own list that stands for the device; without a list its number.
+ * Returns whether there is such an entry and it fits.
+ */
+static bool choose_device(int device, char *out, size_t size)
+{
+	const char *at = getenv("CUDA_VISIBLE_DEVICES");
+	if (!at)
+		return (size_t)snprintf(out, size, "CUDA_VISIBLE_DEVICES=%d", device) < size;
+	for (int i = 0; i < device && at; i++)
+		at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+	return at && (size_t)snprintf(out, size, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(at, ","), at) < size;
+}
+
+static int prepare_start(struct worker_start *start, enum hb_worker_gpu gpu, int device, const int fds[3],
+			 struct hb_error *error)
 {
 	const char *name = start->config->name;
 	start->simulated = gpu == HB_WORKER_GPU_SIM;
@@ -190,6 +224,8 @@ static int prepare_start(struct worker_start *start, enum hb_worker_gpu gpu, con
 		return hb_error_set(error, -ENOENT,
 				    "model %s: the program hb, which gives the worker its priority, is not installed",
 				    name);
+	if (device >= 0 && !choose_device(device, start->device, sizeof(start->device)))
+		return hb_error_set(error, -EINVAL, "model %s: CUDA_VISIBLE_DEVICES has no GPU %d", name, device);
 	make_command(start->config->command, start->shell, sizeof(start->shell));
 	make_variables(start, fds);
 	return make_environment(start) ? 0 : hb_error_set(error, -ENOMEM, "model %s: out of memory", name);
@@ -286,11 +322,11 @@ static int fork_worker(const struct worker_start *start, const int fds[3], struc
 	return 0;
 }
 
-int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
+int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, int device, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error)
 {
 	struct worker_start start = {.config = config};
-	int result = prepare_start(&start, gpu, fds, error);
+	int result = prepare_start(&start, gpu, device, fds, error);
 	if (result == 0)
 		result = fork_worker(&start, fds, out, error);
 	free(start.environment);

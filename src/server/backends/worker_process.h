@@ -25,6 +25,12 @@ enum hb_worker_gpu {
 /* Returns whether workers have a GPU, real or simulated. */
 bool hb_worker_gpu_there(enum hb_worker_gpu gpu);
 
+/*
+ * Returns how many GPUs workers have: the entries of CUDA_VISIBLE_DEVICES, else the machine's NVIDIA devices; 1 if they are
+ * simulated or there is none.
+ */
+uint32_t hb_worker_gpu_count(enum hb_worker_gpu gpu);
+
 struct hb_worker_process {
 	pid_t pid; /* 0 = none */
 	int pidfd;
@@ -38,11 +44,12 @@ struct hb_worker_process {
  *	HB_WORKER_INPUTS, HB_WORKER_OUTPUTS a line "TYPE NAME" for each tensor
  *	HB_WORKER_SHAPES                    a line of dimensions for each input, then each output, with the batch dimension
  *	                                    if there is one; -1 = any size
+ *	CUDA_VISIBLE_DEVICES                GPU `device` of those that the server sees; unchanged if that is -1
  *	PYTHONPATH                          with the folder of the module `hummingbird` at the end
  *
  * Returns 0, or negative errno with *error.
  */
-int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
+int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, int device, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error);
 /* Returns whether the process has ended; *text says how ("signal 9", "exit status 1"). Kills the rest of its group. */
 bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size_t size);

@@ -76,6 +76,8 @@ struct hb_inference {
 	/* Set by the dispatcher (dispatch.c). */
 	atomic_uint holders;
 	uint64_t handle;     /* the scheduler's number of the request; 0 = not queued */
+	uint32_t gpu;        /* index of the GPU whose scheduler has the request */
+	uint32_t lost_runs;  /* batches of it that had begun when their worker ended */
 	uint32_t slot;       /* slot of the request's batch, once the batch has begun */
 	int64_t expires_ns;  /* when the request is answered with a time-out; INT64_MAX = never */
 	uint32_t heap_place; /* index in the heap of time-outs; UINT32_MAX = not in it */

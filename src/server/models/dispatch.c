@@ -62,42 +62,147 @@ struct hb_inference *hb_dispatch_take_ended(struct hb_dispatch *dispatch)
 
 /* ---- batches ---- */
 
-static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool complete, const char *why)
+/* How a batch ended. */
+struct batch_end {
+	bool complete; /* with results */
+	enum hb_batch_loss loss;
+	const char *why; /* without results: the reason */
+};
+
+/* Returns what the scheduler must know of a request. */
+static struct hb_scheduler_request describe_request(const struct hb_inference *infer)
 {
-	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
+	return (struct hb_scheduler_request){
+		.cookie = (uintptr_t)infer,
+		.model = infer->model->number,
+		.items = infer->items,
+		.priority = infer->priority,
+		.deadline_ns = infer->deadline_ns > 0 ? infer->times.arrived_ns + infer->deadline_ns : INT64_MAX,
+		.room_bytes = infer->open_bytes,
+	};
+}
+
+/* Queues a request, which no scheduler has, on this GPU; HB_ROUTE_GPUS_MAX = none. Returns false if it cannot take it. */
+static bool give_request(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns, uint32_t gpu)
+{
+	struct hb_scheduler_request request = describe_request(infer);
+	request.moved = true;
+	infer->handle = gpu < HB_ROUTE_GPUS_MAX ? hb_scheduler_submit(dispatch->gpus[gpu].scheduler, now_ns, &request)
+						: 0;
+	if (!infer->handle)
+		return false;
+	infer->gpu = gpu;
+	infer->answer = HB_ANSWER_OK;
+	infer->reason[0] = '\0';
+	return true;
+}
+
+/*
+ * Queues a request again whose worker was lost: on another replica if one runs, else where one will be started. Returns
+ * false if no replica can take it.
+ */
+static bool move_request(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
+{
+	const struct hb_scheduler_request request = describe_request(infer);
+	bool moved = infer->model->state == HB_SERVED_MODEL_READY &&
+		     give_request(dispatch, infer, now_ns, hb_dispatch_route(dispatch, now_ns, &request));
+	infer->model->stats.moved += moved;
+	return moved;
+}
+
+/*
+ * Returns whether a request of a lost batch continues on another replica. A request that may itself have ended its worker
+ * gets one more.
+ */
+static bool survives_loss(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns,
+			  enum hb_batch_loss loss)
+{
+	if (loss == HB_BATCH_NOT_LOST || infer->answered || infer->model->config.replicas < 2)
+		return false;
+	if (loss == HB_BATCH_LOST_RUNNING && infer->lost_runs++)
+		return false;
+	return move_request(dispatch, infer, now_ns);
+}
+
+/* Moves queued requests away from replicas that do not run, if another replica runs. */
+static void move_stranded(struct hb_dispatch *dispatch, int64_t now_ns)
+{
+	for (const struct hb_served_replica *replica = dispatch->pollable;
+	     replica != dispatch->pollable + dispatch->n_pollable; replica++) {
+		uint32_t number = (uint32_t)(replica->backend - replica->gpu->backends);
+		const struct hb_served_model *model = dispatch->of_number[number];
+		uint64_t cookie;
+		if (model->config.replicas < 2 || hb_served_replica_runs(replica->backend) ||
+		    model->state != HB_SERVED_MODEL_READY || !hb_dispatch_runs(dispatch, number))
+			continue;
+		while (hb_scheduler_cancel_any(replica->gpu->scheduler, number, &cookie)) {
+			struct hb_inference *infer = hb_backend_inference(cookie);
+			if (move_request(dispatch, infer, now_ns))
+				continue;
+			hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the queues of the other replicas are full");
+			answer_request(dispatch, infer, now_ns);
+		}
+	}
+}
+
+/* Gives a waiting request to each idle GPU that has a running replica of its model. Returns whether it has moved any. */
+static bool balance_gpus(struct hb_dispatch *dispatch, int64_t now_ns)
+{
+	bool any = false;
+	uint64_t cookie;
+	for (const struct hb_served_replica *replica = dispatch->pollable;
+	     replica != dispatch->pollable + dispatch->n_pollable; replica++) {
+		uint32_t number = (uint32_t)(replica->backend - replica->gpu->backends);
+		uint32_t from = hb_served_replica_runs(replica->backend)
+					? hb_dispatch_find_waiting(dispatch, replica->gpu, number)
+					: HB_ROUTE_GPUS_MAX;
+		if (from == HB_ROUTE_GPUS_MAX ||
+		    !hb_scheduler_cancel_any(dispatch->gpus[from].scheduler, number, &cookie))
+			continue;
+		struct hb_inference *infer = hb_backend_inference(cookie);
+		/* The idle GPU has room: nothing is admitted there. */
+		any |= give_request(dispatch, infer, now_ns, replica->gpu->shared.index);
+	}
+	return any;
+}
+
+static void end_batch(struct hb_dispatch *dispatch, struct hb_served_gpu *gpu, int64_t now_ns, uint32_t slot,
+		      const struct batch_end *end)
+{
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(gpu->scheduler, slot);
 	if (!batch)
 		return;
 	struct hb_served_model *model = dispatch->of_number[batch->model];
-	if (complete)
-		hb_served_model_note_batch(model, &dispatch->slots[slot], batch->items, now_ns);
+	if (end->complete)
+		hb_served_model_note_batch(model, &gpu->slots[slot], batch->items, now_ns);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
 		struct hb_inference *infer = hb_backend_inference(batch->cookies[i]);
-		if (!infer->answered) {
-			if (!complete && infer->answer == HB_ANSWER_OK)
-				hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", why);
-			infer->times.run_ns = dispatch->slots[slot].run_ns;
-			infer->times.out_ns = dispatch->slots[slot].out_ns;
+		if (!infer->answered && !survives_loss(dispatch, infer, now_ns, end->loss)) {
+			if (!end->complete && infer->answer == HB_ANSWER_OK)
+				hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", end->why);
+			infer->times.run_ns = gpu->slots[slot].run_ns;
+			infer->times.out_ns = gpu->slots[slot].out_ns;
 			answer_request(dispatch, infer, now_ns);
 		}
 		hb_served_model_drop(dispatch, infer->model);
 		hb_inference_free(infer);
 	}
-	hb_scheduler_end(dispatch->scheduler, now_ns, slot, complete);
-	hb_journal_end(dispatch->journal, now_ns, slot, complete);
+	hb_scheduler_end(gpu->scheduler, now_ns, slot, end->complete);
+	hb_journal_end(gpu->journal, now_ns, slot, end->complete);
 }
 
-static void note_stage(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
+static void note_stage(struct hb_served_gpu *gpu, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
-	hb_scheduler_stage(dispatch->scheduler, now_ns, slot, stage);
-	hb_journal_stage(dispatch->journal, now_ns, slot, stage);
+	hb_scheduler_stage(gpu->scheduler, now_ns, slot, stage);
+	hb_journal_stage(gpu->journal, now_ns, slot, stage);
 }
 
-static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot)
+static void start_batch(struct hb_dispatch *dispatch, struct hb_served_gpu *gpu, int64_t now_ns, uint32_t slot)
 {
-	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
-	struct hb_backend *backend = &dispatch->backends[batch->model];
-	dispatch->slots[slot] = (struct hb_slot_times){.begun_ns = now_ns};
-	hb_journal_start(dispatch->journal, now_ns, slot, batch);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(gpu->scheduler, slot);
+	struct hb_backend *backend = &gpu->backends[batch->model];
+	gpu->slots[slot] = (struct hb_slot_times){.begun_ns = now_ns};
+	hb_journal_start(gpu->journal, now_ns, slot, batch);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
 		struct hb_inference *infer = hb_backend_inference(batch->cookies[i]);
 		infer->handle = 0;
@@ -109,11 +214,11 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 			hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the model was unloaded");
 	}
 	/* Without separate copies, the run stage begins at once. */
-	if (hb_scheduler_predictor(dispatch->scheduler)->models[batch->model].in_bytes <= 0)
-		note_stage(dispatch, now_ns, slot, HB_STAGE_RUN);
+	if (hb_scheduler_predictor(gpu->scheduler)->models[batch->model].in_bytes <= 0)
+		note_stage(gpu, now_ns, slot, HB_STAGE_RUN);
 	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, 0, batch) : -ENODEV;
 	if (result < 0)
-		end_batch(dispatch, now_ns, slot, false, strerror(-result));
+		end_batch(dispatch, gpu, now_ns, slot, &(struct batch_end){.why = strerror(-result)});
 }
 
 static void refuse_request(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
@@ -130,43 +235,45 @@ static void refuse_request(struct hb_dispatch *dispatch, int64_t now_ns, const s
 	answer_request(dispatch, infer, now_ns);
 }
 
-static void pause_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool paused)
+static void pause_batch(struct hb_served_gpu *gpu, int64_t now_ns, uint32_t slot, bool paused)
 {
-	const struct hb_backend *backend =
-		&dispatch->backends[hb_scheduler_batch_get(dispatch->scheduler, slot)->model];
-	hb_journal_pause(dispatch->journal, now_ns, slot, paused);
+	const struct hb_backend *backend = &gpu->backends[hb_scheduler_batch_get(gpu->scheduler, slot)->model];
+	hb_journal_pause(gpu->journal, now_ns, slot, paused);
 	if (backend->ops && backend->ops->pause)
 		backend->ops->pause(backend->self, now_ns, slot, paused);
 }
 
-static void carry_out_action(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
+static void carry_out_action(struct hb_dispatch *dispatch, struct hb_served_gpu *gpu, int64_t now_ns,
+			     const struct hb_scheduler_action *action)
 {
 	switch (action->kind) {
 	case HB_SCHEDULER_START:
-		start_batch(dispatch, now_ns, action->slot);
+		start_batch(dispatch, gpu, now_ns, action->slot);
 		break;
 	case HB_SCHEDULER_REFUSE:
 		refuse_request(dispatch, now_ns, action);
 		break;
 	case HB_SCHEDULER_PAUSE:
 	case HB_SCHEDULER_RESUME:
-		pause_batch(dispatch, now_ns, action->slot, action->kind == HB_SCHEDULER_PAUSE);
+		pause_batch(gpu, now_ns, action->slot, action->kind == HB_SCHEDULER_PAUSE);
 		break;
 	}
 }
 
-static void handle_event(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_provider_event *event)
+static void handle_event(struct hb_dispatch *dispatch, struct hb_served_gpu *gpu, int64_t now_ns,
+			 const struct hb_scheduler_provider_event *event)
 {
-	struct hb_slot_times *times = &dispatch->slots[event->slot];
+	struct hb_slot_times *times = &gpu->slots[event->slot];
 	if (event->stage == HB_STAGES) {
-		end_batch(dispatch, now_ns, event->slot, event->complete, "the back end of the model failed");
+		end_batch(dispatch, gpu, now_ns, event->slot,
+			  &(struct batch_end){event->complete, event->loss, "the back end of the model failed"});
 		return;
 	}
 	if (event->stage == HB_STAGE_RUN)
 		times->run_ns = now_ns;
 	else if (event->stage == HB_STAGE_OUT)
 		times->out_ns = now_ns;
-	note_stage(dispatch, now_ns, event->slot, event->stage);
+	note_stage(gpu, now_ns, event->slot, event->stage);
 }
 
 static bool poll_backends(struct hb_dispatch *dispatch, int64_t now_ns)
@@ -174,9 +281,9 @@ static bool poll_backends(struct hb_dispatch *dispatch, int64_t now_ns)
 	struct hb_scheduler_provider_event event;
 	bool any = false;
 	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
-		const struct hb_backend *backend = dispatch->pollable[i];
-		while (backend->ops->poll(backend->self, now_ns, &event)) {
-			handle_event(dispatch, now_ns, &event);
+		const struct hb_served_replica *replica = &dispatch->pollable[i];
+		while (replica->backend->ops->poll(replica->backend->self, now_ns, &event)) {
+			handle_event(dispatch, replica->gpu, now_ns, &event);
 			any = true;
 		}
 	}
@@ -191,13 +298,13 @@ static bool is_queued(const struct hb_inference *infer)
 }
 
 /* Cancels the batch if all its requests are answered already and the back end can cancel. */
-static void cancel_if_unwanted(struct hb_dispatch *dispatch, uint32_t slot, int64_t now_ns)
+static void cancel_if_unwanted(struct hb_served_gpu *gpu, uint32_t slot, int64_t now_ns)
 {
-	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(gpu->scheduler, slot);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
 		if (!hb_backend_inference(batch->cookies[i])->answered)
 			return;
-	const struct hb_backend *backend = &dispatch->backends[batch->model];
+	const struct hb_backend *backend = &gpu->backends[batch->model];
 	if (backend->ops && backend->ops->cancel)
 		backend->ops->cancel(backend->self, now_ns, slot);
 }
@@ -205,12 +312,13 @@ static void cancel_if_unwanted(struct hb_dispatch *dispatch, uint32_t slot, int6
 /* Answers a request before its batch ends. A queued request is removed; the batch of a running one continues. */
 static void answer_early(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
 {
+	struct hb_served_gpu *gpu = &dispatch->gpus[infer->gpu];
 	bool queued = is_queued(infer);
 	if (queued)
-		hb_scheduler_cancel(dispatch->scheduler, now_ns, infer->handle);
+		hb_scheduler_cancel(gpu->scheduler, now_ns, infer->handle);
 	answer_request(dispatch, infer, now_ns);
 	if (!queued)
-		cancel_if_unwanted(dispatch, infer->slot, now_ns);
+		cancel_if_unwanted(gpu, infer->slot, now_ns);
 }
 
 static void answer_timeouts(struct hb_dispatch *dispatch, int64_t now_ns)
@@ -226,14 +334,16 @@ static void answer_timeouts(struct hb_dispatch *dispatch, int64_t now_ns)
 
 static int64_t find_next_ns(struct hb_dispatch *dispatch)
 {
-	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->scheduler),
-		drain_ns = hb_dispatch_next_close_ns(dispatch);
-	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
+	int64_t next_ns = hb_dispatch_next_close_ns(dispatch);
+	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
+		int64_t wake_ns = hb_scheduler_next_wake_ns(gpu->scheduler);
+		next_ns = wake_ns < next_ns ? wake_ns : next_ns;
+	}
 	const struct hb_inference *first = hb_timeout_heap_first(&dispatch->timeouts);
 	if (first && first->expires_ns < next_ns)
 		next_ns = first->expires_ns;
 	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
-		const struct hb_backend *backend = dispatch->pollable[i];
+		const struct hb_backend *backend = dispatch->pollable[i].backend;
 		int64_t at_ns = backend->ops->next_ns ? backend->ops->next_ns(backend->self) : INT64_MAX;
 		next_ns = at_ns < next_ns ? at_ns : next_ns;
 	}
@@ -245,9 +355,12 @@ void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 	struct hb_scheduler_action action;
 	do {
 		answer_timeouts(dispatch, now_ns);
-		while (hb_scheduler_step(dispatch->scheduler, now_ns, &action))
-			carry_out_action(dispatch, now_ns, &action);
-	} while (poll_backends(dispatch, now_ns) || hb_dispatch_close_drained(dispatch, now_ns));
+		move_stranded(dispatch, now_ns);
+		for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++)
+			while (hb_scheduler_step(gpu->scheduler, now_ns, &action))
+				carry_out_action(dispatch, gpu, now_ns, &action);
+	} while (poll_backends(dispatch, now_ns) || hb_dispatch_close_drained(dispatch, now_ns) ||
+		 balance_gpus(dispatch, now_ns));
 	hb_dispatch_update_states(dispatch);
 	int64_t next_ns = find_next_ns(dispatch);
 	if (next_ns < dispatch->armed_ns)
@@ -273,7 +386,7 @@ static bool lacks_memory(const struct hb_dispatch *dispatch, const struct hb_inf
 {
 	const struct hb_memory_budget *budget = infer->charge.budget;
 	return infer->priority == HB_SCHEDULER_LOW && budget && hb_memory_reserve_in_use(budget) &&
-	       hb_scheduler_admitted(dispatch->scheduler, HB_SCHEDULER_LOW) > 0;
+	       hb_dispatch_admitted(dispatch, HB_SCHEDULER_LOW) > 0;
 }
 
 /* Submits the request to the scheduler. Returns its handle; 0 = refused, and the answer is in *infer. */
@@ -284,11 +397,22 @@ static uint64_t submit_to_scheduler(struct hb_dispatch *dispatch, struct hb_infe
 			  : infer->model->state != HB_SERVED_MODEL_READY ? "the model is not ready"
 									 : NULL;
 	uint64_t handle = 0;
+	bool full = hb_dispatch_admitted(dispatch, infer->priority) >=
+		    hb_scheduler_queue_max(dispatch->gpus->scheduler);
+	infer->gpu = why || full ? 0 : hb_dispatch_route(dispatch, now_ns, request);
+	if (infer->gpu == HB_ROUTE_GPUS_MAX) { /* the model's state was read before its last replica ended */
+		infer->gpu = 0;
+		why = "the model is not ready";
+	}
 	if (why)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
 	else if (lacks_memory(dispatch, infer))
 		hb_inference_fail_memory_full(infer);
-	else if ((handle = hb_scheduler_submit(dispatch->scheduler, now_ns, request)) == 0)
+	else if (full)
+		hb_scheduler_note_full(dispatch->gpus->scheduler, infer->priority);
+	else
+		handle = hb_scheduler_submit(dispatch->gpus[infer->gpu].scheduler, now_ns, request);
+	if (!handle && infer->answer == HB_ANSWER_OK)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
 				  infer->priority == HB_SCHEDULER_HIGH ? "high" : "low");
 	return handle;
@@ -298,8 +422,6 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 {
 	int64_t now_ns = hb_clock_now_ns();
 	struct hb_served_model *model = infer->model;
-	struct hb_scheduler_request request = {
-		.cookie = (uintptr_t)infer, .items = infer->items, .deadline_ns = INT64_MAX};
 	if (!infer->times.arrived_ns)
 		infer->times.arrived_ns = now_ns;
 	pthread_mutex_lock(&dispatch->lock);
@@ -307,11 +429,7 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 		infer->priority = (enum hb_scheduler_priority)model->config.priority;
 	if (infer->deadline_ns == 0)
 		infer->deadline_ns = model->config.deadline_ns;
-	if (infer->deadline_ns > 0)
-		request.deadline_ns = infer->times.arrived_ns + infer->deadline_ns;
-	request.model = model->number;
-	request.priority = infer->priority;
-	request.room_bytes = infer->open_bytes;
+	const struct hb_scheduler_request request = describe_request(infer);
 	model->stats.pending++;
 	infer->handle = submit_to_scheduler(dispatch, infer, now_ns, &request);
 	if (!infer->handle) {
@@ -378,20 +496,22 @@ void *hb_dispatch_run(void *argument)
 void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_served_model *model, const char *why)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
-		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
-		if (batch && batch->model == model->number)
-			end_batch(dispatch, now_ns, slot, false, why);
-	}
+	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++)
+		for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
+			const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(gpu->scheduler, slot);
+			if (batch && batch->model == model->number)
+				end_batch(dispatch, gpu, now_ns, slot, &(struct batch_end){.why = why});
+		}
 }
 
 void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_served_model *model, const char *why)
 {
 	int64_t now_ns = hb_clock_now_ns();
 	uint64_t cookie;
-	while (hb_scheduler_cancel_any(dispatch->scheduler, model->number, &cookie)) {
-		struct hb_inference *infer = hb_backend_inference(cookie);
-		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
-		answer_request(dispatch, infer, now_ns);
-	}
+	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++)
+		while (hb_scheduler_cancel_any(gpu->scheduler, model->number, &cookie)) {
+			struct hb_inference *infer = hb_backend_inference(cookie);
+			hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
+			answer_request(dispatch, infer, now_ns);
+		}
 }

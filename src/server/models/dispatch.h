@@ -16,6 +16,8 @@
 #include "base/hist.h"
 #include "server/kserve/inference.h"
 #include "server/models/model_config.h"
+#include "server/scheduler/fairness.h"
+#include "server/scheduler/route.h"
 #include "server/scheduler/scheduler.h"
 
 #include <jansson.h>
@@ -30,6 +32,7 @@ struct hb_dispatch_config {
 	int64_t drain_ns;    /* time that running batches have to end when their model is unloaded */
 	double speed;        /* simulated GPU: seconds of GPU time per second */
 	int gpu;             /* enum hb_worker_gpu: how workers are started */
+	uint32_t n_gpus;     /* GPUs to use, at most HB_ROUTE_GPUS_MAX; 0 = all of the machine */
 	const char *journal; /* file of the journal (journal.h); NULL = none */
 };
 
@@ -55,8 +58,11 @@ struct hb_served_model_stats {
 	} batch[HB_SCHEDULER_BATCH_MAX + 1];
 	uint64_t answers[HB_SCHEDULER_PRIORITIES][HB_ANSWERS];
 	uint64_t late[HB_SCHEDULER_PRIORITIES]; /* answered with results, but after the deadline */
-	uint64_t pending;                       /* requests that wait or run */
-	uint64_t restarts;                      /* workers that were started because the one before had ended */
+	struct hb_in_time_share in_time[HB_SCHEDULER_PRIORITIES];
+	uint64_t running;  /* replicas that execute batches now */
+	uint64_t pending;  /* requests that wait or run */
+	uint64_t moved;    /* requests that another replica got, because the worker of theirs had ended */
+	uint64_t restarts; /* workers that were started because the one before had ended */
 };
 
 struct hb_served_model {
@@ -124,8 +130,12 @@ void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer
 /* Changes the scheduling policy. Returns 0, -EINVAL (no such policy), -EBUSY (requests wait or run), with *error. */
 int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, struct hb_error *error);
 
-/* Calls visit() with the scheduler under the lock, for metrics. */
+/*
+ * Calls visit() under the lock with the schedulers of the n GPUs, for metrics. The schedulers are freed with the dispatcher
+ * only; without the lock nothing may be read from them.
+ */
 void hb_dispatch_inspect(struct hb_dispatch *dispatch,
-			 void (*look)(void *argument, const struct hb_scheduler *scheduler), void *argument);
+			 void (*visit)(void *argument, struct hb_scheduler *const *schedulers, uint32_t n),
+			 void *argument);
 
 #endif

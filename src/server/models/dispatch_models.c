@@ -90,9 +90,12 @@ void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t 
 		return;
 	pthread_mutex_lock(&dispatch->lock);
 	const struct hb_served_model *found = find_unchecked(dispatch, model, length);
-	const struct hb_backend *backend = found ? &dispatch->backends[found->number] : NULL;
-	if (backend && found->state == HB_SERVED_MODEL_READY && backend->ops && backend->ops->expect)
-		backend->ops->expect(backend->self, hb_clock_now_ns());
+	if (found && found->state == HB_SERVED_MODEL_READY)
+		for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
+			const struct hb_backend *backend = &gpu->backends[found->number];
+			if (backend->ops && backend->ops->expect)
+				backend->ops->expect(backend->self, hb_clock_now_ns());
+		}
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
@@ -146,10 +149,15 @@ bool hb_dispatch_ready(struct hb_dispatch *dispatch)
 }
 
 void hb_dispatch_inspect(struct hb_dispatch *dispatch,
-			 void (*visit)(void *argument, const struct hb_scheduler *scheduler), void *argument)
+			 void (*visit)(void *argument, struct hb_scheduler *const *schedulers, uint32_t n),
+			 void *argument)
 {
+	struct hb_scheduler *schedulers[HB_ROUTE_GPUS_MAX];
+	uint32_t n = (uint32_t)(dispatch->gpus_end - dispatch->gpus);
+	for (uint32_t i = 0; i < n; i++)
+		schedulers[i] = dispatch->gpus[i].scheduler;
 	pthread_mutex_lock(&dispatch->lock);
-	visit(argument, dispatch->scheduler);
+	visit(argument, schedulers, n);
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
@@ -168,6 +176,10 @@ void hb_served_model_note_answer(struct hb_served_model *model, const struct hb_
 	int64_t latency_ns = times->ended_ns - times->arrived_ns;
 	stats->pending--;
 	stats->answers[infer->priority][infer->answer]++;
+	bool in_time = infer->answer == HB_ANSWER_OK && !(infer->deadline_ns > 0 && latency_ns > infer->deadline_ns);
+	/* Other answers say nothing about the scheduler. */
+	if (infer->answer == HB_ANSWER_OK || infer->answer == HB_ANSWER_LATE || infer->answer == HB_ANSWER_TIMEOUT)
+		hb_in_time_share_note(&stats->in_time[infer->priority], in_time);
 	add_duration(infer->answer == HB_ANSWER_OK ? &stats->success : &stats->fail, latency_ns);
 	if (infer->answer != HB_ANSWER_OK)
 		return;
@@ -177,8 +189,7 @@ void hb_served_model_note_answer(struct hb_served_model *model, const struct hb_
 					    (times->run_ns ? times->run_ns : times->begun_ns));
 	add_duration(&stats->output, times->out_ns ? times->ended_ns - times->out_ns : 0);
 	stats->inferences += infer->items;
-	if (infer->deadline_ns > 0 && latency_ns > infer->deadline_ns)
-		stats->late[infer->priority]++;
+	stats->late[infer->priority] += !in_time;
 	struct hb_hist **latency = &model->latency[infer->priority];
 	if (!*latency)
 		*latency = calloc(1, sizeof(**latency));
@@ -208,32 +219,32 @@ void hb_dispatch_list_pollable(struct hb_dispatch *dispatch)
 {
 	uint32_t n = 0;
 	bool expects = false;
-	for (uint32_t i = 0; i < HB_SCHEDULER_MODELS_MAX; i++)
-		if (dispatch->backends[i].ops) {
-			dispatch->pollable[n++] = &dispatch->backends[i];
-			expects |= dispatch->backends[i].ops->expect != NULL;
-		}
+	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++)
+		for (uint32_t i = 0; i < HB_SCHEDULER_MODELS_MAX; i++)
+			if (gpu->backends[i].ops) {
+				dispatch->pollable[n++] = (struct hb_served_replica){gpu, &gpu->backends[i]};
+				expects |= gpu->backends[i].ops->expect != NULL;
+			}
 	dispatch->n_pollable = n;
 	atomic_store(&dispatch->expects, expects);
 }
 
-static bool has_changed(const struct hb_served_model *model, const struct hb_backend *backend)
+static bool has_changed(const struct hb_served_model *model, enum hb_served_model_state state,
+			const struct hb_backend *backend)
 {
-	return model->state != (enum hb_served_model_state) * backend->state ||
-	       (model->state == HB_SERVED_MODEL_RESTARTING && strcmp(model->why, backend->why_failed) != 0);
+	return model->state != state ||
+	       (state == HB_SERVED_MODEL_RESTARTING && strcmp(model->why, backend->why_failed) != 0);
 }
 
 void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 {
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
 		struct hb_served_model *model = dispatch->models[i];
-		const struct hb_backend *backend = &dispatch->backends[model->number];
-		if (backend->ops && backend->restarts)
-			model->stats.restarts = *backend->restarts;
-		if (!backend->ops || !backend->state || model->state == HB_SERVED_MODEL_UNLOADING ||
-		    !has_changed(model, backend))
+		const struct hb_backend *backend;
+		enum hb_served_model_state state = hb_dispatch_find_state(dispatch, model, &backend);
+		if (!backend || model->state == HB_SERVED_MODEL_UNLOADING || !has_changed(model, state, backend))
 			continue;
-		model->state = (enum hb_served_model_state) * backend->state;
+		model->state = state;
 		snprintf(model->why, sizeof(model->why), "%s",
 			 model->state == HB_SERVED_MODEL_READY || !backend->why_failed ? "" : backend->why_failed);
 		pthread_cond_broadcast(&dispatch->state_changed);
@@ -277,10 +288,10 @@ static bool are_models_equal(const struct hb_scheduler_model *a, const struct hb
  */
 static uint32_t choose_number(struct hb_dispatch *dispatch, const char *name)
 {
-	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->scheduler);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->gpus->scheduler);
 	uint32_t next = predictor->n_models, use = next;
 	for (uint32_t i = 0; i < next; i++) {
-		if (dispatch->backends[i].ops || hb_scheduler_in_flight(dispatch->scheduler, i))
+		if (hb_dispatch_is_loaded(dispatch, i) || hb_dispatch_in_flight(dispatch, i))
 			continue;
 		if (strcmp(predictor->models[i].name, name) == 0)
 			return i;
@@ -295,30 +306,31 @@ static uint32_t choose_number(struct hb_dispatch *dispatch, const char *name)
 static int register_model(struct hb_dispatch *dispatch, const struct hb_scheduler_model *described,
 			  struct hb_error *error)
 {
-	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->scheduler);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->gpus->scheduler);
 	uint32_t number = choose_number(dispatch, described->name);
 	const struct hb_scheduler_model *before = number < predictor->n_models ? &predictor->models[number] : NULL;
 	if (before && strcmp(before->name, described->name) == 0 && are_models_equal(before, described))
 		return (int)number;
-	int result = before ? hb_scheduler_replace_model(dispatch->scheduler, number, described, error)
-			    : hb_scheduler_add_model(dispatch->scheduler, described, error);
-	if (result < 0)
-		return result;
-	hb_journal_model(dispatch->journal, number, described);
+	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
+		int result = before ? hb_scheduler_replace_model(gpu->scheduler, number, described, error)
+				    : hb_scheduler_add_model(gpu->scheduler, described, error);
+		if (result < 0)
+			return result;
+		hb_journal_model(gpu->journal, number, described);
+	}
 	return (int)number;
 }
 
 /* Lets the back end compute the times of batches of 1, 2, 4, ... `most` items before the first run, if it can. */
-static void profile_model(struct hb_dispatch *dispatch, const struct hb_backend *backend, uint32_t number,
-			  uint32_t most)
+static void profile_model(struct hb_served_gpu *gpu, const struct hb_backend *backend, uint32_t number, uint32_t most)
 {
 	double stage_ns[HB_STAGES];
 	if (!backend->ops->profile)
 		return;
 	for (uint32_t items = 1;; items = 2 * items < most ? 2 * items : most) {
 		if (backend->ops->profile(backend->self, 0, items, stage_ns) == 0) {
-			hb_scheduler_profiled(dispatch->scheduler, number, items, stage_ns);
-			hb_journal_profile(dispatch->journal, number, items, stage_ns);
+			hb_scheduler_profiled(gpu->scheduler, number, items, stage_ns);
+			hb_journal_profile(gpu->journal, number, items, stage_ns);
 		}
 		if (items >= most)
 			return;
@@ -347,7 +359,7 @@ static bool forget_oldest(struct hb_dispatch *dispatch)
 	uint32_t first = dispatch->n_models;
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
 		const struct hb_served_model *model = dispatch->models[i];
-		if (!dispatch->backends[model->number].ops &&
+		if (!hb_dispatch_is_loaded(dispatch, model->number) &&
 		    (first == dispatch->n_models || model->closed_order < dispatch->models[first]->closed_order))
 			first = i;
 	}
@@ -364,24 +376,32 @@ static bool forget_oldest(struct hb_dispatch *dispatch)
 
 static int open_model(struct hb_dispatch *dispatch, struct hb_served_model *model, struct hb_error *error)
 {
-	struct hb_backend backend = {0};
+	struct hb_served_gpu *gpus[HB_ROUTE_GPUS_MAX];
+	struct hb_backend backends[HB_ROUTE_GPUS_MAX] = {0};
 	struct hb_scheduler_model described;
-	int result = platforms[model->config.platform]->open(&model->config, &dispatch->shared, &backend, error);
-	if (result < 0)
-		return result;
-	describe_model(&model->config, &backend, &described);
-	result = register_model(dispatch, &described, error);
+	uint32_t n = 0, opened = 0;
+	int result = hb_dispatch_place_model(dispatch, &model->config, gpus, &n, error);
+	for (; result == 0 && opened < n; opened += result == 0)
+		result = platforms[model->config.platform]->open(&model->config, &gpus[opened]->shared,
+								 &backends[opened], error);
+	if (result == 0) {
+		describe_model(&model->config, &backends[0], &described);
+		result = register_model(dispatch, &described, error);
+	}
 	if (result < 0) {
-		backend.ops->close(backend.self);
+		while (opened--)
+			backends[opened].ops->close(backends[opened].self);
 		return result;
 	}
 	model->number = (uint32_t)result;
 	dispatch->of_number[model->number] = model;
-	dispatch->backends[model->number] = backend;
-	profile_model(dispatch, &backend, model->number, described.max_items);
-	hb_backend_watch(dispatch, &dispatch->backends[model->number], true);
+	for (uint32_t i = 0; i < n; i++) {
+		gpus[i]->backends[model->number] = backends[i];
+		profile_model(gpus[i], &backends[i], model->number, described.max_items);
+		hb_backend_watch(dispatch, &gpus[i]->backends[model->number], true);
+	}
 	hb_dispatch_list_pollable(dispatch);
-	model->state = backend.state ? (enum hb_served_model_state) * backend.state : HB_SERVED_MODEL_READY;
+	model->state = backends[0].state ? (enum hb_served_model_state) * backends[0].state : HB_SERVED_MODEL_READY;
 	return 0;
 }
 
@@ -396,7 +416,7 @@ int hb_dispatch_open_model(struct hb_dispatch *dispatch, struct hb_served_model 
 		return code;
 	}
 	model->number = HB_SERVED_MODEL_NO_NUMBER;
-	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
+	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->gpus->shared.gpu));
 	int result = open_model(dispatch, model, error);
 	if (result < 0) {
 		model->state = HB_SERVED_MODEL_FAILED;
@@ -443,9 +463,7 @@ static int load_folder(struct hb_dispatch *dispatch, struct hb_error *error)
 int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, struct hb_error *error)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	int result = hb_scheduler_set_policy(dispatch->scheduler, policy, error);
-	if (result == 0)
-		hb_journal_policy(dispatch->journal, hb_clock_now_ns(), policy);
+	int result = hb_dispatch_set_policy_of_gpus(dispatch, policy, error);
 	pthread_mutex_unlock(&dispatch->lock);
 	return result;
 }
@@ -453,20 +471,12 @@ int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, str
 static int set_up_dispatch(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config,
 			   struct hb_error *error)
 {
-	struct hb_scheduler_config scheduler;
-	hb_scheduler_config_init(&scheduler);
-	scheduler.policy = config->policy;
-	scheduler.queue_max = config->queue_max;
-	memcpy(scheduler.late, config->late, sizeof(scheduler.late));
 	dispatch->drain_ns = config->drain_ns;
-	dispatch->shared.speed = config->speed;
-	dispatch->shared.gpu = config->gpu;
 	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
-	int result = config->journal ? hb_journal_new(config->journal, &dispatch->journal, error) : 0;
+	int result = hb_dispatch_make_gpus(dispatch, config, error);
 	if (result == 0)
-		result = hb_scheduler_new(&scheduler, &dispatch->scheduler, error);
-	if (result == 0)
-		result = hb_timeout_heap_init(&dispatch->timeouts, HB_SCHEDULER_PRIORITIES * config->queue_max);
+		result = hb_timeout_heap_init(&dispatch->timeouts, (uint32_t)(dispatch->gpus_end - dispatch->gpus) *
+									   HB_SCHEDULER_PRIORITIES * config->queue_max);
 	if (result < 0)
 		return result;
 	dispatch->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -558,8 +568,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		free_model(dispatch->models[i]);
 	hb_timeout_heap_fini(&dispatch->timeouts);
-	hb_scheduler_free(dispatch->scheduler);
-	hb_journal_free(dispatch->journal);
+	hb_dispatch_free_gpus(dispatch);
 	if (dispatch->doorbell >= 0)
 		close(dispatch->doorbell);
 	if (dispatch->epoll >= 0)

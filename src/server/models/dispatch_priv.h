@@ -22,6 +22,19 @@ struct hb_slot_times {
 	int64_t begun_ns, run_ns, out_ns;
 };
 
+/*
+ * One GPU and the host link to it: its own scheduler with its own predictor, and the back ends of the models that have a
+ * replica on it. A model has the same number in the schedulers of all GPUs.
+ */
+struct hb_served_gpu {
+	struct hb_scheduler *scheduler;
+	struct hb_journal *journal; /* NULL = none */
+	struct hb_backend
+		backends[HB_SCHEDULER_MODELS_MAX + 1]; /* indexed by the scheduler's number; ops NULL = no replica */
+	struct hb_slot_times slots[HB_SCHEDULER_FLIGHTS_MAX];
+	struct hb_backend_shared shared;
+};
+
 struct hb_dispatch {
 	pthread_mutex_t lock;
 	pthread_cond_t state_changed;
@@ -35,8 +48,6 @@ struct hb_dispatch {
 	uint32_t n_draining;       /* models in state UNLOADING */
 	int64_t armed_ns;          /* when the thread's timer expires; INT64_MIN = it is awake or being woken */
 	char models_folder[1024];
-	struct hb_scheduler *scheduler;
-	struct hb_journal *journal; /* NULL = none */
 	struct hb_inference *ended; /* list of answered requests whose done() must be called, without the lock */
 	struct hb_timeout_heap timeouts;
 	uint32_t n_models;
@@ -45,22 +56,54 @@ struct hb_dispatch {
 		*of_number[HB_SCHEDULER_MODELS_MAX]; /* models, indexed by the scheduler's number; NULL = not loaded */
 	uint64_t n_closed;                           /* counts closed models */
 	uint64_t closed_order[HB_SCHEDULER_MODELS_MAX]; /* value of n_closed when a model with this number was closed */
-	struct hb_backend
-		backends[HB_SCHEDULER_MODELS_MAX + 1]; /* indexed by the scheduler's number; ops NULL = not loaded */
-	struct hb_slot_times slots[HB_SCHEDULER_FLIGHTS_MAX];
-	struct hb_backend_shared shared;
-	atomic_bool expects;   /* at least one back end has the function expect() */
+	struct hb_served_gpu gpus[HB_ROUTE_GPUS_MAX], *gpus_end; /* gpus_end: behind the last one that is used */
+	atomic_bool expects;                                     /* at least one back end has the function expect() */
 	struct hb_load *loads; /* requests to load a model, in the order of their arrival */
 	uint32_t n_loads;
 	uint64_t load_serial, load_changes; /* counts load requests; counts changes of them by other threads */
 	uint32_t n_pollable;
-	const struct hb_backend *pollable[HB_SCHEDULER_MODELS_MAX]; /* the loaded elements of backends[] */
+	struct hb_served_replica {
+		struct hb_served_gpu *gpu;
+		const struct hb_backend *backend;
+	} pollable[HB_ROUTE_GPUS_MAX * HB_SCHEDULER_MODELS_MAX]; /* the loaded elements of backends[] of all GPUs */
 };
 
 /* All functions are called with the lock held, unless they say otherwise. */
 
 /* Carries out the scheduler's actions, handles events of back ends and time-outs, until nothing is left to do. */
 void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns);
+/* Returns the number of requests of a priority that wait or run, on all GPUs. */
+uint32_t hb_dispatch_admitted(const struct hb_dispatch *dispatch, enum hb_scheduler_priority priority);
+/* Returns the number of batches in flight of a model number, on all GPUs. */
+uint32_t hb_dispatch_in_flight(const struct hb_dispatch *dispatch, uint32_t number);
+/* Returns whether a model with this number has a replica on at least one GPU. */
+bool hb_dispatch_is_loaded(const struct hb_dispatch *dispatch, uint32_t number);
+/* Creates the scheduler and the journal of each GPU. Returns 0, or negative errno with *error. */
+int hb_dispatch_make_gpus(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config,
+			  struct hb_error *error);
+void hb_dispatch_free_gpus(struct hb_dispatch *dispatch);
+/*
+ * Chooses the GPUs on which a model gets a replica: as many as `replicas` says, those with the fewest replicas of other
+ * models. Stores them in `out` and the number in *n, and as config->replicas. Returns 0, or -EINVAL with *error.
+ */
+int hb_dispatch_place_model(struct hb_dispatch *dispatch, struct hb_model_config *config, struct hb_served_gpu **out,
+			    uint32_t *n, struct hb_error *error);
+/*
+ * Returns the state of the model's replicas: that of the replica which is nearest to being ready. *backend is that replica;
+ * NULL = none is loaded. Counts the restarts of all, and those that run.
+ */
+enum hb_served_model_state hb_dispatch_find_state(const struct hb_dispatch *dispatch, struct hb_served_model *model,
+						  const struct hb_backend **backend);
+/* Returns the index of the GPU from which an idle one takes a request (hb_route_find_waiting()). */
+uint32_t hb_dispatch_find_waiting(struct hb_dispatch *dispatch, const struct hb_served_gpu *idle, uint32_t number);
+/* Returns whether a replica of the model runs. */
+bool hb_dispatch_runs(const struct hb_dispatch *dispatch, uint32_t number);
+/* Returns whether the replica executes batches now. */
+bool hb_served_replica_runs(const struct hb_backend *backend);
+/* Returns the index of the GPU for a request: a replica that runs is preferred. HB_ROUTE_GPUS_MAX = no replica is ready. */
+uint32_t hb_dispatch_route(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_request *request);
+/* Changes the policy on all GPUs, or on none. Returns 0, -EINVAL or -EBUSY, with *error. */
+int hb_dispatch_set_policy_of_gpus(struct hb_dispatch *dispatch, const char *policy, struct hb_error *error);
 /* Wakes the dispatcher's thread. */
 void hb_dispatch_wake(struct hb_dispatch *dispatch);
 /* Copies the states that the back ends report to the models. */

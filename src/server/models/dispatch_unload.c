@@ -36,14 +36,16 @@ void hb_served_model_note_closed(struct hb_dispatch *dispatch, struct hb_served_
 
 void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
-	struct hb_backend *backend = &dispatch->backends[model->number];
 	if (model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
-	if (backend->ops) { /* the back end may use its requests until it is closed */
-		hb_backend_watch(dispatch, backend, false);
-		backend->ops->close(backend->self);
+	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
+		struct hb_backend *backend = &gpu->backends[model->number];
+		if (backend->ops) { /* the back end may use its requests until it is closed */
+			hb_backend_watch(dispatch, backend, false);
+			backend->ops->close(backend->self);
+		}
+		*backend = (struct hb_backend){0};
 	}
-	*backend = (struct hb_backend){0};
 	/* This must be done before another model can get the same number. */
 	hb_dispatch_answer_waiting(dispatch, model, WHY);
 	hb_dispatch_answer_running(dispatch, model, WHY);
@@ -58,7 +60,7 @@ void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model 
 
 static bool has_running_batch(const struct hb_dispatch *dispatch, const struct hb_served_model *model)
 {
-	return model->number != HB_SERVED_MODEL_NO_NUMBER && hb_scheduler_in_flight(dispatch->scheduler, model->number);
+	return model->number != HB_SERVED_MODEL_NO_NUMBER && hb_dispatch_in_flight(dispatch, model->number);
 }
 
 static void begin_unloading(struct hb_dispatch *dispatch, struct hb_served_model *model)

@@ -31,6 +31,10 @@ static const struct hb_config_key share_keys[] = {
 	{.name = "", .type = HB_CONFIG_TYPE_REAL, .offset = 0, .size = sizeof(double), .real_min = 0, .real_max = 1},
 	HB_CONFIG_END,
 };
+static const struct hb_config_key gpu_keys[] = {
+	{.name = "", .type = HB_CONFIG_TYPE_INT, .offset = 0, .size = sizeof(int64_t), .min = 0, .max = 15},
+	HB_CONFIG_END,
+};
 static const struct hb_config_key transfer_keys[] = {
 	{.name = "",
 	 .type = HB_CONFIG_TYPE_BYTES,
@@ -64,6 +68,8 @@ static const struct hb_config_key model_keys[] = {
 	HB_CONFIG_DURATION(struct hb_model_config, delay_ns, "delay"),
 	HB_CONFIG_LIST(struct hb_model_config, sm_share, n_sm_share, "sm_share", .keys = share_keys),
 	HB_CONFIG_LIST(struct hb_model_config, memory_share, n_memory_share, "memory_share", .keys = share_keys),
+	HB_CONFIG_LIST(struct hb_model_config, gpus, n_gpus, "gpus", .keys = gpu_keys),
+	HB_CONFIG_INT(struct hb_model_config, replicas, "replicas", .min = 1, .max = 16),
 	HB_CONFIG_REAL(struct hb_model_config, stop_share, "stop_share", .real_min = 0, .real_max = 1),
 	HB_CONFIG_LIST(struct hb_model_config, inputs, n_inputs, "inputs", .required = true, .keys = tensor_keys),
 	HB_CONFIG_LIST(struct hb_model_config, outputs, n_outputs, "outputs", .required = true, .keys = tensor_keys),
@@ -188,6 +194,20 @@ void hb_model_config_settle(struct hb_model_config *config, bool gpu)
 										    : HB_PLATFORM_trace;
 }
 
+static int check_gpus(const char *path, const struct hb_model_config *config, struct hb_error *error)
+{
+	for (uint32_t i = 0; i < config->n_gpus; i++)
+		for (uint32_t k = 0; k < i; k++)
+			if (config->gpus[i] == config->gpus[k])
+				return hb_error_set(error, -EINVAL, "%s: gpus: %lld occurs twice", path,
+						    (long long)config->gpus[i]);
+	if (config->n_gpus && config->replicas > config->n_gpus)
+		return hb_error_set(error, -EINVAL,
+				    "%s: replicas: %lld, but \"gpus\" has %u: each replica needs its own", path,
+				    (long long)config->replicas, config->n_gpus);
+	return 0;
+}
+
 static int check_config(const char *path, struct hb_model_config *config, struct hb_error *error)
 {
 	int result = check_tensors(path, "inputs", config->inputs, config->n_inputs, config->max_batch > 0, error);
@@ -198,6 +218,8 @@ static int check_config(const char *path, struct hb_model_config *config, struct
 		result = check_variable_dims(path, config->inputs, config->n_inputs, config->max_batch, error);
 	if (result == 0)
 		result = check_platform(path, config, error);
+	if (result == 0)
+		result = check_gpus(path, config, error);
 	if (result == 0 && config->n_transfer == 1)
 		result = hb_error_set(error, -EINVAL, "%s: transfer: give two sizes, to the GPU and back", path);
 	if (config->n_sm_share == 1)

@@ -40,6 +40,9 @@ struct hb_model_config {
 	double sm_share[2], memory_share[2]; /* demands of a batch of 1 and of max_batch items, alone */
 	uint32_t n_sm_share, n_memory_share;
 	double stop_share; /* worker: share of a run that still executes after a pause; 0 = cannot be paused */
+	int64_t gpus[16];  /* GPUs of the server that the model may use; n_gpus 0 = all */
+	uint32_t n_gpus;
+	int64_t replicas; /* copies of the model, each on a GPU of its own; 0 = as many as GPUs */
 	uint32_t n_inputs, n_outputs;
 	struct hb_tensor_spec inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };

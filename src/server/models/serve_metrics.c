@@ -127,56 +127,111 @@ static void write_ready(void *argument, struct hb_served_model *model)
 	hb_prom_count(page->out, page->family, labels, model->state == HB_SERVED_MODEL_READY);
 }
 
-static void write_predictions(void *argument, const struct hb_scheduler *scheduler)
+/* What the schedulers of all GPUs have counted together. */
+struct scheduler_sums {
+	uint64_t queued[HB_SCHEDULER_PRIORITIES], admitted[HB_SCHEDULER_PRIORITIES], full[HB_SCHEDULER_PRIORITIES];
+	uint64_t pauses, aged;
+};
+
+static void add_up(struct hb_scheduler *const *schedulers, uint32_t n, struct scheduler_sums *sums)
 {
-	const struct metrics_page *page = argument;
-	const struct hb_predictor *predictor = hb_scheduler_predictor(scheduler);
+	*sums = (struct scheduler_sums){0};
+	for (uint32_t i = 0; i < n; i++) {
+		const struct hb_scheduler_counts *counts = hb_scheduler_counts_get(schedulers[i]);
+		for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
+			sums->queued[p] += hb_scheduler_queued(schedulers[i], p);
+			sums->admitted[p] += hb_scheduler_admitted(schedulers[i], p);
+			sums->full[p] += counts->full[p];
+		}
+		sums->pauses += counts->pauses;
+		sums->aged += counts->aged;
+	}
+}
+
+static void write_errors(const struct metrics_page *page, struct hb_scheduler *const *schedulers, uint32_t n)
+{
 	static const struct {
 		const char *label;
 		double share;
 	} quantiles[] = {{"0.5", 0.5}, {"0.95", 0.95}};
-	char labels[LABELS_MAX];
+	char labels[LABELS_MAX], number[16];
 	hb_prom_family(page->out, "hb_serve_prediction_error_ratio", HB_PROM_GAUGE,
 		       "Quantiles of the relative errors |actual / predicted - 1| of the last batches");
-	for (size_t i = 0; i < 2; i++) {
-		hb_prom_label(labels, sizeof(labels), "quantile", quantiles[i].label);
-		hb_prom_ratio(page->out, "hb_serve_prediction_error_ratio", labels,
-			      (uint64_t)(hb_quantile_ring_get(&predictor->error_size, quantiles[i].share, 0) * 1e6));
-	}
-	hb_prom_family(page->out, "hb_serve_queued_requests", HB_PROM_GAUGE,
-		       "Requests that wait in the queue, by priority");
+	for (uint32_t i = 0; i < n; i++)
+		for (size_t q = 0; q < 2; q++) {
+			const struct hb_predictor *predictor = hb_scheduler_predictor(schedulers[i]);
+			double error = hb_quantile_ring_get(&predictor->error_size, quantiles[q].share, 0);
+			size_t length = hb_prom_label(labels, sizeof(labels), "quantile", quantiles[q].label);
+			snprintf(number, sizeof(number), "%u", i);
+			if (n > 1)
+				append_label(labels, length, "gpu", number);
+			hb_prom_ratio(page->out, "hb_serve_prediction_error_ratio", labels, (uint64_t)(error * 1e6));
+		}
+}
+
+static void write_by_priority(const struct metrics_page *page, const char *name, enum hb_prom_type type,
+			      const uint64_t counts[HB_SCHEDULER_PRIORITIES], const char *help)
+{
+	char labels[LABELS_MAX];
+	hb_prom_family(page->out, name, type, help);
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_queued_requests", labels, hb_scheduler_queued(scheduler, p));
+		hb_prom_count(page->out, name, labels, counts[p]);
 	}
 }
 
-/* Writes the admitted requests of each priority, their limit (which holds for each priority alone), and pauses. */
-static void write_queues(void *argument, const struct hb_scheduler *scheduler)
+static void write_count(const struct metrics_page *page, const char *name, enum hb_prom_type type, uint64_t count,
+			const char *help)
+{
+	hb_prom_family(page->out, name, type, help);
+	hb_prom_count(page->out, name, "", count);
+}
+
+static void write_schedulers(void *argument, struct hb_scheduler *const *schedulers, uint32_t n)
 {
 	const struct metrics_page *page = argument;
+	struct scheduler_sums sums;
+	add_up(schedulers, n, &sums);
+	write_errors(page, schedulers, n);
+	write_by_priority(page, "hb_serve_queued_requests", HB_PROM_GAUGE, sums.queued,
+			  "Requests that wait in the queue, by priority");
+	write_by_priority(page, "hb_serve_admitted_requests", HB_PROM_GAUGE, sums.admitted,
+			  "Requests that wait or run, by priority");
+	write_count(page, "hb_serve_admitted_requests_limit", HB_PROM_GAUGE, hb_scheduler_queue_max(schedulers[0]),
+		    "Limit of requests that wait or run, for each priority (--queue)");
+	write_count(page, "hb_serve_pauses_total", HB_PROM_COUNTER, sums.pauses,
+		    "Times that a low-priority batch was paused because high priority would have missed a deadline");
+	write_count(page, "hb_serve_aged_batches_total", HB_PROM_COUNTER, sums.aged,
+		    "Low-priority batches that started, or were resumed, because they had waited too long");
+	write_by_priority(page, "hb_serve_queue_full_total", HB_PROM_COUNTER, sums.full,
+			  "Requests refused because the limit of their priority (--queue) was reached");
+}
+
+/* The shares of the models that had a request, by priority. */
+struct in_time_shares {
+	double share[HB_SCHEDULER_PRIORITIES][HB_SCHEDULER_MODELS_MAX];
+	uint32_t n[HB_SCHEDULER_PRIORITIES];
+};
+
+static void collect_shares(void *argument, struct hb_served_model *model)
+{
+	struct in_time_shares *shares = argument;
+	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++)
+		if (model->stats.in_time[p].known && shares->n[p] < HB_SCHEDULER_MODELS_MAX)
+			shares->share[p][shares->n[p]++] = model->stats.in_time[p].value;
+}
+
+static void write_fairness(struct hb_dispatch *dispatch, FILE *out)
+{
+	struct in_time_shares shares = {.n = {0}};
 	char labels[LABELS_MAX];
-	hb_prom_family(page->out, "hb_serve_admitted_requests", HB_PROM_GAUGE,
-		       "Requests that wait or run, by priority");
+	hb_dispatch_each_model(dispatch, collect_shares, &shares);
+	hb_prom_family(out, "hb_serve_fairness_ratio", HB_PROM_GAUGE,
+		       "Jain's index of the models' shares of recent requests in time, by priority; 1 = all equal");
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_admitted_requests", labels, hb_scheduler_admitted(scheduler, p));
-	}
-	hb_prom_family(page->out, "hb_serve_admitted_requests_limit", HB_PROM_GAUGE,
-		       "Limit of requests that wait or run, for each priority (--queue)");
-	hb_prom_count(page->out, "hb_serve_admitted_requests_limit", "", hb_scheduler_queue_max(scheduler));
-	hb_prom_family(page->out, "hb_serve_pauses_total", HB_PROM_COUNTER,
-		       "Times that a low-priority batch was paused because high priority would have missed a deadline");
-	hb_prom_count(page->out, "hb_serve_pauses_total", "", hb_scheduler_counts_get(scheduler)->pauses);
-	hb_prom_family(page->out, "hb_serve_aged_batches_total", HB_PROM_COUNTER,
-		       "Low-priority batches that started, or were resumed, because they had waited too long");
-	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_scheduler_counts_get(scheduler)->aged);
-	hb_prom_family(page->out, "hb_serve_queue_full_total", HB_PROM_COUNTER,
-		       "Requests refused because the limit of their priority (--queue) was reached");
-	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
-		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_queue_full_total", labels,
-			      hb_scheduler_counts_get(scheduler)->full[p]);
+		hb_prom_ratio(out, "hb_serve_fairness_ratio", labels,
+			      (uint64_t)(hb_jain_index(shares.share[p], shares.n[p]) * 1e6 + 0.5));
 	}
 }
 
@@ -231,8 +286,8 @@ char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budg
 		hb_dispatch_each_model(dispatch, write_row, &page);
 	}
 	write_families(dispatch, &page);
-	hb_dispatch_inspect(dispatch, write_predictions, &page);
-	hb_dispatch_inspect(dispatch, write_queues, &page);
+	write_fairness(dispatch, page.out);
+	hb_dispatch_inspect(dispatch, write_schedulers, &page);
 	hb_prom_family(page.out, "hb_serve_waiting_loads", HB_PROM_GAUGE, "Requests to load a model that wait");
 	hb_prom_count(page.out, "hb_serve_waiting_loads", "", hb_dispatch_waiting_loads(dispatch));
 	if (memory)

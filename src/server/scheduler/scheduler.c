@@ -112,15 +112,22 @@ void hb_scheduler_free(struct hb_scheduler *scheduler)
 	free(scheduler);
 }
 
-int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, struct hb_error *error)
+int hb_scheduler_check_policy(const struct hb_scheduler *scheduler, const char *policy, struct hb_error *error)
 {
-	const struct hb_scheduler_ops *ops = find_policy(policy);
-	if (!ops)
+	if (!find_policy(policy))
 		return hb_error_set(error, -EINVAL, "no serving policy '%s'", policy);
 	if (hb_scheduler_busy(scheduler) || scheduler->queued[HB_SCHEDULER_HIGH] || scheduler->queued[HB_SCHEDULER_LOW])
 		return hb_error_set(error, -EBUSY, "requests wait or run: the policy cannot change now");
-	scheduler->ops = ops;
-	scheduler->predictor.parts = ops->parts;
+	return 0;
+}
+
+int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, struct hb_error *error)
+{
+	int result = hb_scheduler_check_policy(scheduler, policy, error);
+	if (result < 0)
+		return result;
+	scheduler->ops = find_policy(policy);
+	scheduler->predictor.parts = scheduler->ops->parts;
 	scheduler->policy_wake_ns = INT64_MAX;
 	request_decision(scheduler);
 	return 0;
@@ -188,7 +195,7 @@ static void dequeue_request(struct hb_scheduler *scheduler, uint32_t index)
 /* Updates the model's habit: deadlines and arrival gaps of its high-priority requests. */
 static void update_habit(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_scheduler_request *request)
 {
-	if (request->priority != HB_SCHEDULER_HIGH || request->deadline_ns == INT64_MAX)
+	if (request->priority != HB_SCHEDULER_HIGH || request->deadline_ns == INT64_MAX || request->moved)
 		return;
 	struct hb_scheduler_habit *habit = &scheduler->habits[request->model];
 	int64_t deadline_ns = request->deadline_ns - now_ns;
@@ -227,6 +234,11 @@ uint64_t hb_scheduler_submit(struct hb_scheduler *scheduler, int64_t now_ns, con
 	update_habit(scheduler, now_ns, request);
 	scheduler->counts.submitted[request->priority]++;
 	return (uint64_t)waiting->generation << 32 | index;
+}
+
+void hb_scheduler_note_full(struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
+{
+	scheduler->counts.full[priority]++;
 }
 
 static void free_request(struct hb_scheduler *scheduler, uint32_t index)
@@ -481,6 +493,12 @@ uint32_t hb_scheduler_queued(const struct hb_scheduler *scheduler, enum hb_sched
 uint32_t hb_scheduler_admitted(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
 {
 	return scheduler->admitted[priority];
+}
+
+uint32_t hb_scheduler_waiting_of(const struct hb_scheduler *scheduler, uint32_t model)
+{
+	return scheduler->queues[model][HB_SCHEDULER_HIGH].requests +
+	       scheduler->queues[model][HB_SCHEDULER_LOW].requests;
 }
 
 uint32_t hb_scheduler_queue_max(const struct hb_scheduler *scheduler)

@@ -49,6 +49,7 @@ struct hb_scheduler_request {
 	enum hb_scheduler_priority priority;
 	int64_t deadline_ns; /* absolute; INT64_MAX = none */
 	uint64_t room_bytes; /* data of variable size; a batch has at most the model's room_bytes of it */
+	bool moved;          /* it arrived earlier and was queued on another GPU: not an arrival to learn from */
 };
 
 enum hb_scheduler_reason { HB_SCHEDULER_LATE, HB_SCHEDULER_TIMEOUT };
@@ -94,6 +95,8 @@ void hb_scheduler_config_init(struct hb_scheduler_config *config);
 /* Creates a scheduler. Returns 0, -EINVAL (the error names the value) or -ENOMEM. */
 int hb_scheduler_new(const struct hb_scheduler_config *config, struct hb_scheduler **out, struct hb_error *error);
 void hb_scheduler_free(struct hb_scheduler *scheduler);
+/* Returns what hb_scheduler_set_policy() would return, and changes nothing. */
+int hb_scheduler_check_policy(const struct hb_scheduler *scheduler, const char *policy, struct hb_error *error);
 /* Changes the policy; what was learned stays. Returns 0, -EINVAL (no such policy), -EBUSY (requests wait or run). */
 int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, struct hb_error *error);
 /* Adds a model. Returns its number, -EINVAL or -ENOSPC. */
@@ -113,6 +116,8 @@ void hb_scheduler_profiled(struct hb_scheduler *scheduler, uint32_t model, uint3
 /* Returns a handle for hb_scheduler_cancel(); 0 = refused: no such model, too many items, or queue_max is reached. */
 uint64_t hb_scheduler_submit(struct hb_scheduler *scheduler, int64_t now_ns,
 			     const struct hb_scheduler_request *request);
+/* Counts a request that the caller refuses because queue_max requests of its priority are admitted on all GPUs. */
+void hb_scheduler_note_full(struct hb_scheduler *scheduler, enum hb_scheduler_priority priority);
 /* Removes a queued request. False: it was not queued; if it is in a batch, the batch continues. */
 bool hb_scheduler_cancel(struct hb_scheduler *scheduler, int64_t now_ns, uint64_t handle);
 /* Removes any queued request of the model and returns its cookie. False: none was queued. */
@@ -134,6 +139,8 @@ const struct hb_predictor *hb_scheduler_predictor(const struct hb_scheduler *sch
 const struct hb_scheduler_counts *hb_scheduler_counts_get(const struct hb_scheduler *scheduler);
 /* Returns the number of batches in flight of a model. */
 uint32_t hb_scheduler_in_flight(const struct hb_scheduler *scheduler, uint32_t model);
+/* Returns the number of queued requests of a model. */
+uint32_t hb_scheduler_waiting_of(const struct hb_scheduler *scheduler, uint32_t model);
 /* Returns the number of queued requests of a priority, including those downgraded to it. */
 uint32_t hb_scheduler_queued(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority);
 /* Returns the number of requests of a priority that are queued or in batches; at most queue_max. */

@@ -16,11 +16,19 @@
 
 #include "server/scheduler/scheduler.h"
 
+/* Whether a batch ended without results because what executed it was lost: another replica of the model can run it. */
+enum hb_batch_loss {
+	HB_BATCH_NOT_LOST,
+	HB_BATCH_LOST_WAITING, /* it had not begun */
+	HB_BATCH_LOST_RUNNING, /* it had begun, so it may be the cause */
+};
+
 struct hb_scheduler_provider_event {
 	int64_t at_ns;
 	uint32_t slot;
 	enum hb_scheduler_stage stage; /* the stage that was entered; HB_STAGES = the batch has ended */
 	bool complete;                 /* the batch has ended with results */
+	enum hb_batch_loss loss;
 };
 
 struct hb_scheduler_provider_ops {
