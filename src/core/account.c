@@ -127,6 +127,21 @@ static bool is_request_valid(const struct hb_core *core, const struct hb_event *
 	       event->request_past.harm_ns < HB_TIME_LIMIT_NS && event->request_past.kind < HB_REQUEST_KINDS;
 }
 
+/* An objective applies to the pace of tokens; one that was learned from single requests does not. */
+static void set_deadline(struct hb_slot *slot, struct hb_request *request)
+{
+	int64_t slo_ns = slot->tenant.slo_ns;
+	struct hb_token_times times = {.took_ns = request->took_ns, .excess_ns = request->harm_ns};
+	request->deadline_ns = slo_ns ? request->begin_ns + slo_ns : HB_TIME_NEVER;
+	enum hb_pace pace = hb_token_pace_note(&slot->pace, slo_ns, request->begin_ns, request->end_ns, &times);
+	if (pace == HB_PACE_NONE || !slo_ns || slot->tenant.slo_auto)
+		return;
+	request->paced = true;
+	request->took_ns = times.took_ns;
+	request->harm_ns = times.excess_ns;
+	request->deadline_ns = pace == HB_PACE_WINDOW ? request->end_ns + slo_ns - times.took_ns : HB_TIME_NEVER;
+}
+
 int hb_account_request(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event,
 		       struct hb_request *request, bool *learned)
 {
@@ -141,8 +156,9 @@ int hb_account_request(struct hb_core *core, struct hb_slot *slot, const struct 
 		.harm_ns = event->request_past.harm_ns,
 		.kind = event->request_past.kind,
 	};
+	request->took_ns = request->end_ns - request->begin_ns;
 	if (!request->deadline_ns)
-		request->deadline_ns = slot->tenant.slo_ns ? request->begin_ns + slot->tenant.slo_ns : HB_TIME_NEVER;
+		set_deadline(slot, request);
 	slot->tenant.counters.requests_lost += event->request_past.lost;
 	if (request->end_ns >= slot->past_end_ns) {
 		slot->past_begin_ns = request->begin_ns;

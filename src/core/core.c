@@ -28,12 +28,18 @@ void hb_core_config_init(struct hb_core_config *config)
 		.low_slice_ns = HB_DEFAULT_LOW_SLICE_NS,
 		.high_slice_ns = HB_DEFAULT_HIGH_SLICE_NS,
 		.switch_ns = HB_DEFAULT_SWITCH_NS,
+		.memory_room_ns = HB_DEFAULT_MEMORY_ROOM_NS,
 	};
 }
 
 static bool is_slice(int64_t slice_ns)
 {
 	return slice_ns >= 0 && slice_ns <= HB_SLICE_MAX_NS;
+}
+
+static bool is_time(int64_t ns)
+{
+	return ns >= 0 && ns < HB_TIME_LIMIT_NS;
 }
 
 static bool is_config_valid(const struct hb_core_config *config)
@@ -44,7 +50,8 @@ static bool is_config_valid(const struct hb_core_config *config)
 	       config->turn_grace_ns <= QUANTUM_MAX_NS && config->stall_limit_ns > 0 &&
 	       config->stall_limit_ns < HB_TIME_LIMIT_NS && config->gate_depth <= HB_GATE_DEPTH_MAX &&
 	       is_slice(config->low_slice_ns) && is_slice(config->high_slice_ns) && config->switch_ns >= 0 &&
-	       config->low_minimum_ppm <= HB_LOW_MINIMUM_MOST_PPM;
+	       config->low_minimum_ppm <= HB_LOW_MINIMUM_MOST_PPM && is_time(config->memory_idle_ns) &&
+	       is_time(config->memory_room_ns);
 }
 
 static bool are_ops_valid(const struct hb_policy_ops *ops)

@@ -32,7 +32,8 @@
  *    posted before it, counts as beside the request.
  *  - If tenants are elastic: post `memory_state` when what an LP tenant could move has
  *    changed, `memory_need` when an allocation of HP does not fit, and `memory_moved`
- *    once for each action `memory_move` that was carried out or refused.
+ *    once for each action `memory_move` that was carried out or refused. Post
+ *    `memory_wake` when an LP tenant waits for memory that moved away while it was idle.
  *  - Carry out actions in order. Actions of a removed tenant are withdrawn, so its
  *    id may be used again at once.
  *
@@ -154,6 +155,8 @@ struct hb_core_config {
 	int64_t switch_ns;      /* duration of one context switch */
 	uint32_t
 		low_minimum_ppm; /* temporal: share of the GPU that LP gets in any case, at most HB_LOW_MINIMUM_MOST_PPM; 0 = none */
+	int64_t memory_idle_ns; /* memory of an LP tenant without work for this long moves away; 0 = it stays */
+	int64_t memory_room_ns; /* moved memory returns when there has been room for this long */
 };
 
 /* The settings that ship; see decide/defaults.def. */

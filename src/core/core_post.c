@@ -256,6 +256,18 @@ static int post_memory_moved(struct hb_core *core, const struct hb_event *event)
 	return slot ? hb_memory_post_moved(core, slot, event->memory_moved.moved_bytes) : -ENOENT;
 }
 
+static int post_memory_evicted(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	return slot ? hb_memory_post_evicted(core, slot, event->memory_evicted.evicted_bytes) : -ENOENT;
+}
+
+static int post_memory_wake(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	return slot ? hb_pauses_post_wake(core, slot) : -ENOENT;
+}
+
 static int post_memory_room(struct hb_core *core, const struct hb_event *event)
 {
 	if (event->memory_room.room_bytes >= HB_MEMORY_BYTES_LIMIT)

@@ -11,6 +11,7 @@
  *	turns.c        gates, and turns of LP tenants
  *	memory_moves.c moves of LP's memory that make room for HP
  *	memory_returns.c their return
+ *	memory_pauses.c memory of LP tenants that are idle
  *	core_state.c   tenants, the queue of actions, ids of timers
  *	core_timers.c  timers: a heap of fixed size
  */
@@ -18,6 +19,7 @@
 #define HB_CORE_CORE_PRIV_H
 
 #include "core/policy.h"
+#include "decide/token_pace.h"
 
 /* --- core_timers.c --- */
 
@@ -55,18 +57,22 @@ struct hb_memory_slot {
 	uint64_t away_bytes;      /* elsewhere */
 	uint64_t returning_bytes; /* the return that it was asked for; 0 = none */
 	int64_t skip_return_ns;   /* after a refusal to return */
+	uint64_t pausing_bytes;   /* what it was asked to move because it is idle; 0 = none */
+	int64_t quiet_since_ns;   /* when it allocated or woke last; its idle time begins later */
+	bool wakes;               /* it waits for its memory */
 	/* HP: its need, while it has one */
 	bool needs;
 	uint64_t need_sequence; /* order of needs */
-	uint64_t need_bytes, free_bytes, peer_bytes, host_bytes;
+	uint64_t need_bytes, free_bytes, peer_bytes, host_bytes, guest_bytes;
 };
 
 struct hb_slot {
 	struct hb_tenant tenant;
 	struct hb_memory_slot memory;
-	uint32_t turn_user;    /* LP: index of its user's record in hb_turns.users */
-	int64_t turn_used_ns;  /* LP, turns by weight: charged time divided by the weight */
-	uint32_t hist;         /* index of its pair of histograms; HB_HIST_NONE for LP */
+	uint32_t turn_user;   /* LP: index of its user's record in hb_turns.users */
+	int64_t turn_used_ns; /* LP, turns by weight: charged time divided by the weight */
+	uint32_t hist;        /* index of its pair of histograms; HB_HIST_NONE for LP */
+	struct hb_token_pace pace;
 	int64_t past_begin_ns; /* begin and end of the request that ended last */
 	int64_t past_end_ns;
 	int64_t denied_since_ns; /* guard.c: the policy keeps the tenant waiting; HB_TIME_NEVER = it does not */
@@ -105,11 +111,14 @@ struct hb_memory_moves {
 	uint64_t short_bytes; /* still missing */
 	uint64_t moved_bytes;
 	uint64_t peer_bytes, host_bytes; /* room that no order has claimed */
+	uint64_t guest_bytes;            /* of tenants of other GPUs, that were not asked to leave yet */
+	uint64_t evicting_bytes;         /* were asked to leave; 0 = none */
+	int64_t evicted_by_ns;
 	int64_t answer_by_ns;
 	uint64_t next_sequence;
-	uint64_t room_bytes;        /* free on the GPU, beyond the reserve */
-	int64_t room_since_ns;      /* since when that suffices for a step of a return; HB_TIME_NEVER = it does not */
-	uint32_t returner;          /* LP tenant that was asked to return memory; HB_TENANT_NONE = none */
+	uint64_t room_bytes;   /* free on the GPU, beyond the reserve */
+	int64_t room_since_ns; /* since when that suffices for a step of a return; HB_TIME_NEVER = it does not */
+	uint32_t returner;     /* LP tenant that was asked to return memory, or to move out; HB_TENANT_NONE = none */
 	uint32_t n_needs, n_orders; /* HP tenants with a need; LP tenants that were asked for a move */
 };
 
@@ -157,6 +166,8 @@ uint32_t hb_core_most_actions(uint32_t tenants);
 struct hb_slot *hb_core_slot(const struct hb_core *core, uint32_t tenant);
 /* Next id of a priority after `after` (HB_TENANT_NONE = from the start); HB_TENANT_NONE = none. */
 uint32_t hb_core_next_id(const struct hb_core *core, enum hb_priority priority, uint32_t after);
+/* The LP tenant after `after` (NULL = the first one); NULL = none. */
+struct hb_slot *hb_core_next_low(const struct hb_core *core, const struct hb_slot *after);
 /* Whether `has` is true for some tenant of a priority. */
 bool hb_core_any(const struct hb_core *core, enum hb_priority priority, bool (*has)(const struct hb_tenant *));
 bool hb_core_high_wants_gpu(const struct hb_core *core);
@@ -194,6 +205,7 @@ int64_t hb_turns_used_ns(const struct hb_core *core);
 int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t movable_bytes, uint64_t away_bytes);
 int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event);
 int hb_memory_post_moved(struct hb_core *core, struct hb_slot *slot, uint64_t moved_bytes);
+int hb_memory_post_evicted(struct hb_core *core, struct hb_slot *slot, uint64_t bytes);
 /* The tenant leaves; it is still present. */
 void hb_memory_forget(struct hb_core *core, struct hb_slot *slot);
 /* Orders moves and answers needs that are due. */
@@ -214,6 +226,18 @@ void hb_returns_settle(struct hb_core *core);
 /* When the next return or the end of one is due; HB_TIME_NEVER. */
 int64_t hb_returns_next_ns(const struct hb_core *core);
 void hb_returns_expire(struct hb_core *core);
+
+/* --- memory_pauses.c --- */
+
+/* Whether the tenant has been idle for so long that its memory is to be elsewhere. */
+bool hb_pauses_keep_away(const struct hb_core *core, const struct hb_slot *slot);
+/* Orders what is due. */
+void hb_pauses_settle(struct hb_core *core);
+/* HB_TIME_NEVER: nothing is due before the next event. */
+int64_t hb_pauses_next_ns(const struct hb_core *core);
+int hb_pauses_post_wake(struct hb_core *core, struct hb_slot *slot);
+/* The tenant has moved so much of what it was asked for. */
+void hb_pauses_end_step(struct hb_core *core, struct hb_slot *slot, uint64_t bytes);
 
 /* --- guard.c --- */
 

@@ -43,6 +43,12 @@ uint32_t hb_core_next_id(const struct hb_core *core, enum hb_priority priority, 
 	return HB_TENANT_NONE;
 }
 
+struct hb_slot *hb_core_next_low(const struct hb_core *core, const struct hb_slot *after)
+{
+	uint32_t id = hb_core_next_id(core, HB_PRIORITY_LOW, after ? after->tenant.id : HB_TENANT_NONE);
+	return id == HB_TENANT_NONE ? NULL : &core->slots[id];
+}
+
 bool hb_core_any(const struct hb_core *core, enum hb_priority priority, bool (*has)(const struct hb_tenant *))
 {
 	uint32_t id = HB_TENANT_NONE;

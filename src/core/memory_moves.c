@@ -4,7 +4,8 @@
  * does not fit (docs/decisions/0025-elastic-memory.md). Independent of the policy.
  *
  * Rules
- *  1. Free memory comes first; only the rest moves.
+ *  1. Free memory comes first; only the rest moves. Then guests leave: LP memory of
+ *     other GPUs, for which this GPU is a peer.
  *  2. The smallest tenant that covers the rest alone moves. If none does, the largest
  *     moves, and the rule is applied to what is still missing: fewer tenants stop.
  *  3. Tenants without work on the GPU for IDLE_NS come before all others.
@@ -30,12 +31,6 @@
 #define SKIP_NS INT64_C(10000000000)
 #define MOVE_LIMIT_NS INT64_C(2000000000)
 #define NEED_LIMIT_NS INT64_C(2800000000)
-
-static struct hb_slot *next_low(const struct hb_core *core, struct hb_slot *after)
-{
-	uint32_t id = hb_core_next_id(core, HB_PRIORITY_LOW, after ? after->tenant.id : HB_TENANT_NONE);
-	return id == HB_TENANT_NONE ? NULL : &core->slots[id];
-}
 
 /* ---- which tenants move ---- */
 
@@ -67,7 +62,7 @@ static bool is_better(const struct hb_core *core, const struct hb_slot *a, const
 static struct hb_slot *choose_tenant(const struct hb_core *core, uint64_t bytes)
 {
 	struct hb_slot *best = NULL;
-	for (struct hb_slot *slot = next_low(core, NULL); slot; slot = next_low(core, slot))
+	for (struct hb_slot *slot = hb_core_next_low(core, NULL); slot; slot = hb_core_next_low(core, slot))
 		if (can_be_asked(core, slot) && is_better(core, slot, best, bytes))
 			best = slot;
 	return best;
@@ -82,7 +77,7 @@ struct low_memory {
 static struct low_memory count_low(const struct hb_core *core)
 {
 	struct low_memory low = {0};
-	for (struct hb_slot *slot = next_low(core, NULL); slot; slot = next_low(core, slot)) {
+	for (struct hb_slot *slot = hb_core_next_low(core, NULL); slot; slot = hb_core_next_low(core, slot)) {
 		low.ordered_bytes += slot->memory.ordered_bytes;
 		if (can_be_asked(core, slot))
 			low.movable_bytes += slot->memory.movable_bytes;
@@ -128,6 +123,8 @@ static void start_need(struct hb_core *core)
 	core->memory.moved_bytes = 0;
 	core->memory.peer_bytes = need->peer_bytes;
 	core->memory.host_bytes = need->host_bytes;
+	core->memory.guest_bytes = need->guest_bytes;
+	core->memory.evicting_bytes = 0;
 	core->memory.answer_by_ns = core->now_ns + NEED_LIMIT_NS;
 	hb_returns_post_room(core, 0); /* HP uses the room; the owner posts what is left */
 }
@@ -142,17 +139,41 @@ static void answer_need(struct hb_core *core, enum hb_memory_result result)
 	core->memory.asker = HB_TENANT_NONE;
 }
 
+static void order_eviction(struct hb_core *core, uint64_t bytes)
+{
+	struct hb_memory_moves *memory = &core->memory;
+	memory->evicting_bytes = hb_bytes_least(bytes, memory->guest_bytes);
+	memory->guest_bytes = 0;
+	memory->evicted_by_ns = core->now_ns + MOVE_LIMIT_NS;
+	if (memory->evicted_by_ns > memory->answer_by_ns)
+		memory->evicted_by_ns = memory->answer_by_ns;
+	hb_core_emit(core, HB_ACTION_MEMORY_EVICT, memory->asker)->memory_evict.evict_bytes = memory->evicting_bytes;
+}
+
+static void end_eviction(struct hb_core *core, uint64_t bytes)
+{
+	struct hb_memory_moves *memory = &core->memory;
+	memory->evicting_bytes = 0;
+	memory->short_bytes -= hb_bytes_least(memory->short_bytes, bytes);
+	memory->moved_bytes += bytes;
+}
+
 /* Orders what is missing, or answers. */
 static void serve_need(struct hb_core *core)
 {
 	struct hb_memory_moves *memory = &core->memory;
 	struct low_memory low = count_low(core);
-	uint64_t missing = memory->short_bytes - hb_bytes_least(memory->short_bytes, low.ordered_bytes);
+	uint64_t ordered = low.ordered_bytes + memory->evicting_bytes;
+	uint64_t missing = memory->short_bytes - hb_bytes_least(memory->short_bytes, ordered);
 	if (!memory->short_bytes)
 		answer_need(core, HB_MEMORY_ENOUGH);
 	else if (core->now_ns >= memory->answer_by_ns)
 		answer_need(core, HB_MEMORY_NO_ANSWER);
 	else if (missing && memory->returner != HB_TENANT_NONE)
+		return;
+	else if (missing && memory->guest_bytes && missing <= low.movable_bytes + memory->guest_bytes)
+		order_eviction(core, missing);
+	else if (missing && memory->evicting_bytes)
 		return;
 	else if (missing > low.movable_bytes)
 		answer_need(core, missing > low.movable_bytes + low.skipped_bytes ? HB_MEMORY_NOTHING_MOVES
@@ -167,10 +188,14 @@ static void serve_need(struct hb_core *core)
 /* The timer is due when the next answer is. */
 static void set_timer(struct hb_core *core)
 {
-	int64_t at_ns = hb_returns_next_ns(core);
+	int64_t at_ns = hb_returns_next_ns(core), pause_ns = hb_pauses_next_ns(core);
+	if (pause_ns < at_ns)
+		at_ns = pause_ns;
 	if (core->memory.asker != HB_TENANT_NONE && core->memory.answer_by_ns < at_ns)
 		at_ns = core->memory.answer_by_ns;
-	for (struct hb_slot *slot = next_low(core, NULL); slot; slot = next_low(core, slot))
+	if (core->memory.asker != HB_TENANT_NONE && core->memory.evicting_bytes && core->memory.evicted_by_ns < at_ns)
+		at_ns = core->memory.evicted_by_ns;
+	for (struct hb_slot *slot = hb_core_next_low(core, NULL); slot; slot = hb_core_next_low(core, slot))
 		if (slot->memory.ordered_bytes && slot->memory.answer_by_ns < at_ns)
 			at_ns = slot->memory.answer_by_ns;
 	if (at_ns == HB_TIME_NEVER)
@@ -182,7 +207,7 @@ static void set_timer(struct hb_core *core)
 void hb_memory_settle(struct hb_core *core)
 {
 	struct hb_memory_moves *memory = &core->memory;
-	if (!memory->n_needs && !memory->n_orders && hb_returns_are_over(core) &&
+	if (!memory->n_needs && !memory->n_orders && hb_returns_are_over(core) && !core->config.memory_idle_ns &&
 	    !hb_timers_pending(&core->timers, hb_core_memory_timer(core)))
 		return;
 	while (memory->n_needs) {
@@ -192,6 +217,7 @@ void hb_memory_settle(struct hb_core *core)
 		if (memory->asker != HB_TENANT_NONE)
 			break;
 	}
+	hb_pauses_settle(core);
 	hb_returns_settle(core);
 	set_timer(core);
 }
@@ -203,6 +229,8 @@ int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t mo
 	if (slot->tenant.priority != HB_PRIORITY_LOW || movable_bytes >= HB_MEMORY_BYTES_LIMIT ||
 	    away_bytes >= HB_MEMORY_BYTES_LIMIT)
 		return -EINVAL;
+	if (movable_bytes + away_bytes > slot->memory.movable_bytes + slot->memory.away_bytes)
+		slot->memory.quiet_since_ns = core->now_ns;
 	slot->memory.movable_bytes = movable_bytes;
 	slot->memory.away_bytes = away_bytes;
 	return 0;
@@ -215,7 +243,8 @@ int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct
 	    event->memory_need.need_bytes >= HB_MEMORY_BYTES_LIMIT ||
 	    event->memory_need.free_bytes >= HB_MEMORY_BYTES_LIMIT ||
 	    event->memory_need.peer_bytes >= HB_MEMORY_BYTES_LIMIT ||
-	    event->memory_need.host_bytes >= HB_MEMORY_BYTES_LIMIT)
+	    event->memory_need.host_bytes >= HB_MEMORY_BYTES_LIMIT ||
+	    event->memory_need.guest_bytes >= HB_MEMORY_BYTES_LIMIT)
 		return -EINVAL;
 	if (memory->needs)
 		return -EEXIST;
@@ -225,6 +254,7 @@ int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct
 	memory->free_bytes = event->memory_need.free_bytes;
 	memory->peer_bytes = event->memory_need.peer_bytes;
 	memory->host_bytes = event->memory_need.host_bytes;
+	memory->guest_bytes = event->memory_need.guest_bytes;
 	core->memory.n_needs++;
 	return 0;
 }
@@ -251,6 +281,18 @@ int hb_memory_post_moved(struct hb_core *core, struct hb_slot *slot, uint64_t mo
 		return -EINVAL;
 	if (slot->memory.ordered_bytes)
 		end_order(core, slot, moved_bytes);
+	else if (slot->memory.pausing_bytes)
+		hb_pauses_end_step(core, slot, moved_bytes);
+	return 0;
+}
+
+/* Ignored if the time for it is over, or if another need is served now. */
+int hb_memory_post_evicted(struct hb_core *core, struct hb_slot *slot, uint64_t bytes)
+{
+	if (bytes >= HB_MEMORY_BYTES_LIMIT)
+		return -EINVAL;
+	if (core->memory.evicting_bytes && core->memory.asker == slot->tenant.id)
+		end_eviction(core, bytes);
 	return 0;
 }
 
@@ -262,6 +304,8 @@ void hb_memory_forget(struct hb_core *core, struct hb_slot *slot)
 	memory->n_needs -= slot->memory.needs;
 	if (memory->asker == slot->tenant.id)
 		memory->asker = HB_TENANT_NONE;
+	if (memory->asker == HB_TENANT_NONE)
+		memory->evicting_bytes = 0;
 	if (memory->asker != HB_TENANT_NONE)
 		memory->short_bytes -= hb_bytes_least(memory->short_bytes, slot->memory.movable_bytes);
 	if (memory->returner == slot->tenant.id)
@@ -272,7 +316,9 @@ void hb_memory_forget(struct hb_core *core, struct hb_slot *slot)
 void hb_memory_expire(struct hb_core *core)
 {
 	hb_returns_expire(core);
-	for (struct hb_slot *slot = next_low(core, NULL); slot; slot = next_low(core, slot))
+	if (core->memory.evicting_bytes && core->memory.evicted_by_ns <= core->now_ns)
+		end_eviction(core, 0);
+	for (struct hb_slot *slot = hb_core_next_low(core, NULL); slot; slot = hb_core_next_low(core, slot))
 		if (slot->memory.ordered_bytes && slot->memory.answer_by_ns <= core->now_ns)
 			end_order(core, slot, 0);
 }

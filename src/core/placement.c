@@ -2,22 +2,23 @@
 /*
  * Chooses the GPUs of a program; see placement.h.
  *
- * Which GPUs suit: those that answer, that the program may use, and whose free memory
- * is at least what the program asked for. For LP, free is what LP may use without the
- * memory reserve. What placed programs may still allocate is not free. If the driver
- * reports no memory, the GPU suits.
+ * A GPU suits if it answers, if the program may use it, and if its free memory is at
+ * least what the program asked for. LP does not get the memory reserve. Memory that
+ * placed programs may still allocate does not count as free. If the driver reports no
+ * memory, the GPU suits.
  *
- * Which are best: the table `rules`. The first rule by which two GPUs differ decides.
- *  1. HP goes where the fewest HP tenants are: requests of two of them delay each other.
- *     LP goes where there is no HP.
- *  2. Where HP's requests leave more time.
- *  3. Where HP's objectives have more slack, so that LP may delay them more.
- *     Rules 2 and 3 compare tenths, because the measurements vary.
- *  4. Where fewer gangs are. A gang is a program on several GPUs; its collectives wait
- *     for the slowest of them, so a program on one of its GPUs slows all.
- *  5. Where fewer LP tenants are.
- *  6. Where more memory is free, in GiB.
- *  7. The order of the bus.
+ * The table `rules` orders the GPUs that suit. The first rule by which two GPUs differ
+ * decides. A program goes to the GPU
+ *  1. with the fewest HP tenants (HP), because requests of two of them delay each other,
+ *     or to one without HP (LP);
+ *  2. on which HP's requests leave more time;
+ *  3. on which HP's objectives have more slack, so that LP may delay them more
+ *     (rules 2 and 3 compare tenths, because the measurements vary);
+ *  4. with fewer gangs. A gang is a program on several GPUs; its collectives wait
+ *     for the slowest of them, so a program on one of its GPUs slows all;
+ *  5. with fewer LP tenants;
+ *  6. with more free memory, in GiB;
+ *  7. that comes first in the order of the bus.
  *
  * A gang gets the first GPUs of that order. But if one of them belongs to another gang
  * and the two would share only some of their GPUs, each would wait for what runs on the

@@ -15,7 +15,7 @@
 #define HB_PLACEMENT_GANGS_MAX 512
 #define HB_PLACEMENT_TEXT_MAX 2048 /* of a description; a longer one is cut */
 
-/* What is known of one GPU. Zero in the fields of memory: not known. */
+/* The facts about one GPU. In the fields of memory, 0 means that the driver does not report it. */
 struct hb_placement_gpu {
 	char label[24];                         /* for people, such as "GPU 3" */
 	bool is_lost;                           /* it does not answer the driver */

@@ -49,6 +49,8 @@
 #include "decide/defaults.h"
 #include "decide/spatial.h"
 
+#include <string.h>
+
 #define ALLOWANCE_START HB_DEFAULT_ALLOWANCE_START_PPM
 #define ALLOWANCE_LEAST HB_DEFAULT_ALLOWANCE_LEAST_PPM
 #define ALLOWANCE_MOST HB_DEFAULT_ALLOWANCE_MOST_PPM
@@ -78,6 +80,7 @@ struct spatial_kind {
 
 struct spatial_tenant {
 	struct spatial_kind kinds[HB_REQUEST_KINDS];
+	int64_t slo_ns;  /* the objective that the kinds were judged by */
 	int64_t harm_ns; /* delay caused by LP to the last request and to those it queued behind */
 };
 
@@ -191,11 +194,22 @@ static bool was_missed_by_low(struct spatial_tenant *state, const struct hb_requ
 	       (!request->measured || request->end_ns - state->harm_ns <= request->deadline_ns);
 }
 
+/* Misses of another objective say nothing. One that is learned changes often, and by little. */
+static void note_objective(struct spatial_tenant *state, const struct hb_tenant *tenant)
+{
+	if (tenant->slo_auto || tenant->slo_ns == state->slo_ns)
+		return;
+	if (state->slo_ns)
+		memset(state->kinds, 0, sizeof state->kinds);
+	state->slo_ns = tenant->slo_ns;
+}
+
 static void judge_request(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
 {
 	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH || request->deadline_ns == HB_TIME_NEVER)
 		return;
+	note_objective(state, hb_policy_tenant(policy, tenant));
 	bool by_low = was_missed_by_low(state, request);
 	int64_t may_miss = may_miss_ppm(policy, tenant);
 	struct spatial_kind *kind = find_kind(policy, tenant, request);

@@ -10,7 +10,9 @@
 #include <string.h>
 
 /* The parts of a core's configuration that the daemon sets; the others are defaults. */
-#define NUMBERS(X) X(quantum_ns) X(turn_grace_ns) X(low_slice_ns) X(high_slice_ns) X(low_minimum_ppm)
+#define NUMBERS(X) \
+	X(quantum_ns) \
+	X(turn_grace_ns) X(low_slice_ns) X(high_slice_ns) X(low_minimum_ppm) X(memory_idle_ns) X(memory_room_ns)
 #define FLAGS(X) X(low_shared)
 
 /* --- writing --------------------------------------------------------------------------- */

@@ -13,6 +13,11 @@
 #define SHARE_ALL 16
 #define PATIENCE_MOST 64
 
+static bool may_wait(const struct hb_slo_slices *slices)
+{
+	return !slices->paced && hb_chain_may_wait(slices->chained_ppm);
+}
+
 /* Returns how long the request probably waited for those before it. */
 static int64_t note_chain(struct hb_slo_slices *slices, const struct hb_request *request)
 {
@@ -22,7 +27,7 @@ static int64_t note_chain(struct hb_slo_slices *slices, const struct hb_request 
 	slices->ended_ns = request->end_ns;
 	if (!chained)
 		slices->chain_ns = request->begin_ns;
-	return hb_chain_may_wait(slices->chained_ppm) ? (request->begin_ns - slices->chain_ns) / 2 : 0;
+	return may_wait(slices) ? (request->begin_ns - slices->chain_ns) / 2 : 0;
 }
 
 static bool learn_alone(struct hb_slo_slices *slices, int64_t took_ns)
@@ -33,10 +38,11 @@ static bool learn_alone(struct hb_slo_slices *slices, int64_t took_ns)
 	} else if (took_ns > slices->second_ns) {
 		slices->second_ns = took_ns;
 	}
+	slices->sum_ns += took_ns / LEARN;
 	if (++slices->seen < LEARN)
 		return false;
-	slices->alone_ns = slices->second_ns;
-	slices->longest_ns = slices->second_ns = 0;
+	slices->alone_ns = slices->paced ? slices->sum_ns : slices->second_ns;
+	slices->longest_ns = slices->second_ns = slices->sum_ns = 0;
 	slices->seen = slices->in_batch = slices->near = 0;
 	slices->present_ns = 0;
 	slices->batch_ns = slices->ended_ns;
@@ -57,7 +63,7 @@ static bool set_share(struct hb_slo_slices *slices, uint32_t share)
 /* Whether requests of a service that does not wait for its own results may soon queue up. */
 static bool may_queue(const struct hb_slo_slices *slices, int64_t now_ns)
 {
-	return hb_chain_may_wait(slices->chained_ppm) && slices->present_ns > (now_ns - slices->batch_ns) / 10 * 7;
+	return may_wait(slices) && slices->present_ns > (now_ns - slices->batch_ns) / 10 * 7;
 }
 
 static bool end_batch(struct hb_slo_slices *slices, int64_t now_ns)
@@ -77,15 +83,59 @@ static bool end_batch(struct hb_slo_slices *slices, int64_t now_ns)
 	return set_share(slices, slices->share + 1);
 }
 
+/* With another objective earlier failures say nothing. Times of single requests and of tokens are not compared. */
+static void note_terms(struct hb_slo_slices *slices, int64_t slo_ns, bool paced)
+{
+	if (slo_ns != slices->slo_ns && slices->patience)
+		slices->patience = 1;
+	if (paced != slices->paced) {
+		slices->learned = false;
+		slices->seen = 0;
+		slices->longest_ns = slices->second_ns = slices->sum_ns = 0;
+	}
+	slices->slo_ns = slo_ns;
+	slices->paced = paced;
+}
+
+/* HP's slice. */
+static int64_t high_of(const struct hb_slo_slices *slices)
+{
+	return slices->alone_ns > HB_DEFAULT_HIGH_TURN_LEAST_NS ? slices->alone_ns : HB_DEFAULT_HIGH_TURN_LEAST_NS;
+}
+
+static bool is_judged(const struct hb_request *request)
+{
+	return !request->paced || request->deadline_ns != HB_TIME_NEVER;
+}
+
+/* The slack in use: a slice of LP and two switches. */
+static int64_t used_ns(const struct hb_slo_slices *slices, int64_t slack_ns)
+{
+	return slack_ns / 8 * 7 * slices->share / SHARE_ALL;
+}
+
+/*
+ * The part of a time that LP caused. Slices of LP make all tokens longer by the same factor; a pace that is slow for another reason
+ * says nothing about LP.
+ */
+static int64_t over_of(const struct hb_slo_slices *slices, int64_t slo_ns, int64_t took_ns)
+{
+	int64_t low_ns = used_ns(slices, hb_slo_budget_ns(slo_ns, slices->alone_ns));
+	if (slices->paced)
+		return (int64_t)((__int128)took_ns * low_ns / (high_of(slices) + low_ns));
+	return took_ns > slices->alone_ns ? took_ns - slices->alone_ns : 0;
+}
+
 bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const struct hb_request *request)
 {
-	int64_t waited_ns = note_chain(slices, request), took_ns = request->end_ns - request->begin_ns;
+	note_terms(slices, slo_ns, request->paced);
+	int64_t waited_ns = note_chain(slices, request), took_ns = request->took_ns;
 	if (!slices->learned)
 		return learn_alone(slices, took_ns);
 	slices->present_ns += took_ns;
 	took_ns += waited_ns;
-	int64_t over_ns = took_ns > slices->alone_ns ? took_ns - slices->alone_ns : 0;
-	slices->near += hb_slo_budget_zone(slo_ns, slices->alone_ns, took_ns, over_ns) >= HB_SLO_NEAR;
+	slices->near += is_judged(request) && hb_slo_budget_zone(slo_ns, slices->alone_ns, took_ns,
+								 over_of(slices, slo_ns, took_ns)) >= HB_SLO_NEAR;
 	slices->in_batch++;
 	if (++slices->seen >= LEARN_AGAIN) {
 		slices->learned = false;
@@ -99,7 +149,7 @@ bool hb_slo_slices_get(const struct hb_slo_slices *slices, int64_t slo_ns, int64
 		       int64_t *high_ns)
 {
 	int64_t slack_ns = slices->learned ? hb_slo_budget_ns(slo_ns, slices->alone_ns) : 0;
-	*low_ns = slack_ns / 8 * 7 * slices->share / SHARE_ALL - 2 * switch_ns;
-	*high_ns = slices->alone_ns > HB_DEFAULT_HIGH_TURN_LEAST_NS ? slices->alone_ns : HB_DEFAULT_HIGH_TURN_LEAST_NS;
+	*low_ns = used_ns(slices, slack_ns) - 2 * switch_ns;
+	*high_ns = high_of(slices);
 	return *low_ns >= HB_DEFAULT_LOW_TURN_LEAST_NS;
 }

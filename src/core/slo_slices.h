@@ -23,14 +23,14 @@
  * most 64) without a near request must pass before it grows again.
  *
  * A is the second longest of 64 requests while LP has the smallest slices, so it contains
- * a switch. It is learned again after 4096 requests.
+ * a switch; for tokens the mean of 64 paces (decide/token_pace.h). It is learned again after 4096 requests.
  *
  * Requests that wait in the application are not seen. Half of the time since a chain of
  * requests began (decide/request_chain.h) is added to a request's time. The share is also
  * halved if requests are present for more than 70 % of the time, because queues grow fast
  * then. Neither rule applies to tokens.
  *
- * Bad at: a service with requests of very different length, because the long ones decide;
+ * Bad at: a service with requests of very different length that are not tokens, because the long ones decide;
  * a service whose requests (no tokens) are present for more than 70 % of the time with
  * LP's slices, because its slack stays unused.
  */
@@ -41,9 +41,12 @@
 
 /* State of an HP tenant. All zeros at first. */
 struct hb_slo_slices {
+	int64_t slo_ns;                /* the objective of the last request */
+	bool paced;                    /* the last time was a mean of tokens */
 	bool learned;                  /* alone_ns is known, and LP may use the slack */
 	int64_t alone_ns;              /* A; 0 = not known */
 	int64_t longest_ns, second_ns; /* while alone_ns is learned */
+	int64_t sum_ns;                /* mean so far, while alone_ns is learned */
 	uint32_t seen;                 /* requests since alone_ns was learned, or since learning began */
 	uint32_t in_batch, near;       /* requests of this batch; those near the objective or beyond it */
 	int64_t present_ns, batch_ns;  /* time of the requests of this batch; when it began */

@@ -63,6 +63,8 @@ struct hb_request {
 	int64_t begin_ns, end_ns;
 	int64_t deadline_ns; /* HB_TIME_NEVER = none */
 	bool queued;         /* another request of the tenant was unfinished when this one began */
+	int64_t took_ns;     /* its duration; if paced, the mean of the last requests (decide/token_pace.h) */
+	bool paced;          /* the objective applies to that mean */
 	bool measured;       /* harm_ns is known */
 	int64_t harm_ns;     /* delay of the request caused by LP */
 	uint32_t kind;       /* below HB_REQUEST_KINDS */

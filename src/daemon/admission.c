@@ -63,6 +63,7 @@ struct hb_rights hb_admit(const struct hb_daemon_config *config, bool system_mod
 	}
 	granted.elastic = granted.priority == HB_PAGE_LOW && config->elastic_host_bytes &&
 			  (wanted->elastic || (rule && rule->elastic));
+	granted.over = granted.elastic && wanted->over;
 	return granted;
 }
 

@@ -17,6 +17,7 @@ struct hb_rights {
 	int64_t slo_ns;        /* 0 = none, -1 = learned by the core */
 	uint64_t memory_bytes; /* 0 = no limit */
 	bool elastic;          /* LP: its memory may move (decision 0025) */
+	bool over;             /* elastic: what does not fit is created in memory of the host (decision 0036) */
 };
 
 /*

@@ -36,6 +36,7 @@ static int check_metrics_address(const char *text, struct hb_error *why)
 	return *text ? hb_http_address_parse(text, &address, why) : 0;
 }
 
+#define DAY_NS (86400 * HB_NS_PER_S)
 #define PPM_OF_PERCENT 10000
 
 /* A whole number of percent; -1 = the text is none, or too large. */
@@ -88,6 +89,9 @@ static const struct hb_config_key keys[] = {
 	HB_CONFIG_TEXT(struct hb_daemon_config, low_minimum, "low_minimum", .check = check_low_minimum),
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
 	HB_CONFIG_BYTES(struct hb_daemon_config, elastic_host_bytes, "elastic_host"),
+	HB_CONFIG_BOOL(struct hb_daemon_config, elastic_peers, "elastic_peers"),
+	HB_CONFIG_DURATION(struct hb_daemon_config, elastic_idle_ns, "elastic_idle", .max = DAY_NS),
+	HB_CONFIG_DURATION(struct hb_daemon_config, elastic_return_ns, "elastic_return", .max = DAY_NS),
 	HB_CONFIG_DURATION(struct hb_daemon_config, window_ns, "window", .min = 20 * HB_NS_PER_US, .max = HB_NS_PER_S),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
 	HB_CONFIG_TEXT(struct hb_daemon_config, trusted_driver, "trusted_driver"),
@@ -112,6 +116,7 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	config->users = HB_USERS_KEPT;
 	config->quantum_ns = HB_DEFAULT_QUANTUM_NS;
 	config->window_ns = HB_DEFAULT_WINDOW_NS;
+	config->elastic_return_ns = HB_DEFAULT_MEMORY_ROOM_NS;
 	config->masks = HB_DEFAULT_MASKS_GPCS ? HB_CONFIG_MASKS_GPCS : HB_CONFIG_MASKS_SPREAD;
 	strcpy(config->policy, HB_DEFAULT_POLICY);
 }
@@ -136,6 +141,8 @@ int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemo
 	X(low_slice_ns, "low_slice") \
 	X(high_slice_ns, "high_slice") \
 	X(low_minimum, "low_minimum") \
+	X(elastic_idle_ns, "elastic_idle") \
+	X(elastic_return_ns, "elastic_return") \
 	X(users, "users") \
 	X(metrics, "metrics")
 

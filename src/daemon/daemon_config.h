@@ -30,7 +30,7 @@ enum hb_config_masks { HB_CONFIG_MASKS_SPREAD, HB_CONFIG_MASKS_GPCS };
 /* Whether `engine: auto` may make HP a client of the MPS server, where a fault of LP ends HP, too. */
 enum hb_config_isolation { HB_CONFIG_ISOLATION_STRICT, HB_CONFIG_ISOLATION_SHARED };
 
-/* Who registered a tenant: its own process, or root for it (`hb register`). */
+/* Says who registered a tenant: its own process, or root for it (`hb register`). */
 enum hb_config_registrar { HB_CONFIG_BY_ANYBODY, HB_CONFIG_BY_ROOT };
 
 /* A rule for tenants. The first rule that fits a process decides; an empty text fits every process. */
@@ -56,12 +56,15 @@ struct hb_daemon_config {
 	char low_minimum[8];                 /* share of the GPU that LP gets in any case, "20%"; "" = none */
 	uint64_t reserve_bytes;
 	uint64_t elastic_host_bytes; /* memory of the host for moved memory of LP; 0 = no memory is elastic */
-	char metrics[80];            /* address of the metrics endpoint; "" = off */
-	int64_t window_ns;           /* spatial engine: predicted LP time in flight beside HP */
-	int masks;                   /* enum hb_config_masks */
-	char trusted_driver[32];     /* driver version on which masks may be used untried; "" = none */
-	int64_t idle_exit_ns;        /* the daemon ends after this long without tenants; 0 = never */
-	int64_t users;               /* system mode: for how many users places are kept free */
+	bool elastic_peers;          /* LP's memory may move to other GPUs with room */
+	int64_t elastic_idle_ns; /* elastic memory of an LP tenant without work for this long moves away; 0 = it stays */
+	int64_t elastic_return_ns; /* moved memory returns when there has been room for this long */
+	char metrics[80];          /* address of the metrics endpoint; "" = off */
+	int64_t window_ns;         /* spatial engine: predicted LP time in flight beside HP */
+	int masks;                 /* enum hb_config_masks */
+	char trusted_driver[32];   /* driver version on which masks may be used untried; "" = none */
+	int64_t idle_exit_ns;      /* the daemon ends after this long without tenants; 0 = never */
+	int64_t users;             /* system mode: for how many users places are kept free */
 	int64_t user_tenants, user_processes,
 		user_connections; /* the most of one user; 0 = what is not kept for others */
 	int others;               /* enum hb_config_priority: in system mode, the highest priority if no rule fits */

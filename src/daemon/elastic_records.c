@@ -34,11 +34,23 @@ bool hb_elastic_owns(const struct hb_tenancy *tenancy, uint32_t index, uint32_t 
 	return has_owner(tenancy, record) && atomic_load_explicit(&record->gpu, memory_order_acquire) == gpu_index + 1;
 }
 
+uint64_t hb_elastic_on_peer(const struct hb_tenancy *tenancy, uint32_t index)
+{
+	return load_bytes(&tenancy->page->elastic_gpus[index].peer_bytes);
+}
+
+uint64_t hb_elastic_leaving(const struct hb_tenancy *tenancy, uint32_t index)
+{
+	return hb_bytes_least(hb_elastic_on_peer(tenancy, index),
+			      load_bytes(&tenancy->page->elastic_gpus[index].spare_bytes));
+}
+
 uint64_t hb_elastic_movable(const struct hb_tenancy *tenancy, uint32_t index)
 {
 	const struct hb_page_elastic *record = &tenancy->page->elastic_gpus[index];
 	uint64_t limit = tenancy->host_limits[index], host = load_bytes(&record->host_bytes);
 	uint64_t room = hb_bytes_least(load_bytes(&record->spare_bytes), limit > host ? limit - host : 0);
+	room -= hb_bytes_least(room, hb_elastic_on_peer(tenancy, index));
 	return hb_bytes_least(load_bytes(&record->movable_bytes), room);
 }
 
@@ -46,6 +58,12 @@ uint64_t hb_elastic_movable(const struct hb_tenancy *tenancy, uint32_t index)
 static uint64_t count_host(const struct hb_tenancy *tenancy, uint32_t index)
 {
 	return hb_bytes_least(load_bytes(&tenancy->page->elastic_gpus[index].host_bytes), tenancy->host_limits[index]);
+}
+
+uint64_t hb_elastic_returning(const struct hb_tenancy *tenancy, uint32_t index)
+{
+	uint64_t host = count_host(tenancy, index), over = load_bytes(&tenancy->page->elastic_gpus[index].over_bytes);
+	return host - hb_bytes_least(host, over);
 }
 
 static void add_record(const struct hb_tenancy *tenancy, uint32_t index, struct hb_elastic_bytes *sum)
@@ -56,12 +74,15 @@ static void add_record(const struct hb_tenancy *tenancy, uint32_t index, struct 
 	sum->local += load_bytes(&record->local_bytes);
 	sum->peer += load_bytes(&record->peer_bytes);
 	sum->host += load_bytes(&record->host_bytes);
-	sum->away += count_host(tenancy, index);
+	sum->over += load_bytes(&record->over_bytes);
+	sum->away += hb_elastic_on_peer(tenancy, index) + hb_elastic_returning(tenancy, index);
 	sum->movable += movable;
 	sum->held += all > movable ? all - movable : 0;
 	sum->spare += load_bytes(&record->spare_bytes);
 	sum->leaked += load_bytes(&record->leaked_bytes);
 	sum->host_limit += tenancy->host_limits[index];
+	sum->parked += record->parked != HB_PARKED_NOT;
+	sum->waits += record->parked == HB_PARKED_WAITS;
 	for (uint32_t i = 0; i < HB_N_PAGE_STAYS; i++)
 		sum->stays[i] += load_bytes(&record->stays_bytes[i]);
 }
@@ -81,9 +102,10 @@ static void clear_record(struct hb_tenancy *tenancy, uint32_t index)
 	tenancy->host_limits[index] = 0;
 	record->gpu = 0;
 	record->local_bytes = record->peer_bytes = record->host_bytes = record->movable_bytes = 0;
-	record->spare_bytes = record->leaked_bytes = record->host_limit_bytes = 0;
+	record->spare_bytes = record->leaked_bytes = record->host_limit_bytes = record->over_bytes = 0;
 	for (uint32_t i = 0; i < HB_PAGE_STAYS; i++)
 		record->stays_bytes[i] = 0;
+	record->parked = HB_PARKED_NOT;
 	record->order_expires_ns = 0;
 	record->result = record->order; /* the next process is given no order of the last one */
 	atomic_store_explicit(&record->owner, 0, memory_order_release);
@@ -131,10 +153,13 @@ static void add_use(struct host_shares *shares, struct hb_tenancy *tenancy, uint
 	shares->used += count_host(tenancy, index);
 }
 
-/* A process needs no more than all its memory that can move. */
+/* A process needs no more than all its memory that can move, unless it may create memory there. */
 static uint64_t wanted_by(const struct hb_tenancy *tenancy, uint32_t index)
 {
-	uint64_t bytes = load_bytes(&tenancy->page->elastic_gpus[index].movable_bytes) + GRANT_UNIT - 1;
+	if (tenancy->rights.over)
+		return BYTES_MOST;
+	uint64_t bytes = load_bytes(&tenancy->page->elastic_gpus[index].movable_bytes) +
+			 hb_elastic_on_peer(tenancy, index) + GRANT_UNIT - 1;
 	return bytes - bytes % GRANT_UNIT;
 }
 

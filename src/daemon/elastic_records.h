@@ -13,11 +13,15 @@
 struct hb_elastic_bytes {
 	uint32_t records; /* processes with such memory; the rest is 0 if there is none */
 	uint64_t local, peer, host;
-	uint64_t away;    /* the part of `host` that the daemon has granted, and so believes */
+	uint64_t
+		away; /* can return: what is on peers, and the part of `host` that the daemon has granted, and so believes */
 	uint64_t movable; /* can move now: as much as the processes have prepared host memory for */
 	uint64_t held;    /* could move, but there is no prepared host memory for it */
 	uint64_t spare, leaked;
+	uint64_t over; /* the part of `host` that does not count against the lease */
 	uint64_t host_limit;
+	uint32_t parked,
+		waits; /* records whose process is parked (enum hb_page_parked); those that wait for their memory */
 	uint64_t stays[HB_N_PAGE_STAYS]; /* cannot move, by enum hb_page_stay */
 };
 
@@ -26,7 +30,12 @@ bool hb_tenancy_is_elastic(const struct hb_tenancy *tenancy);
 /* Whether the record belongs to a running process of the tenant and to this GPU of the page. */
 bool hb_elastic_owns(const struct hb_tenancy *tenancy, uint32_t record, uint32_t gpu_index);
 struct hb_elastic_bytes hb_elastic_count(const struct hb_tenancy *tenancy, uint32_t gpu_index);
-/* What a record can move to the host now. */
+/* Returns how many bytes of the record are on the host and can return: not what does not count against the lease. */
+uint64_t hb_elastic_returning(const struct hb_tenancy *tenancy, uint32_t record);
+/* Returns how many bytes of the record are on its peer; the part of them for which host memory is prepared, so that they can leave. */
+uint64_t hb_elastic_on_peer(const struct hb_tenancy *tenancy, uint32_t record);
+uint64_t hb_elastic_leaving(const struct hb_tenancy *tenancy, uint32_t record);
+/* Returns how many bytes the record's process can move away now: host memory is prepared for them, also if they go to a peer. */
 uint64_t hb_elastic_movable(const struct hb_tenancy *tenancy, uint32_t record);
 /* The page was made by an earlier daemon: its grants stay in force until the next tick. */
 void hb_elastic_adopt(struct hb_tenancy *tenancy);

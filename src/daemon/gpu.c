@@ -16,6 +16,7 @@
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_memory.h"
 #include "daemon/gpu_minimum.h"
+#include "daemon/gpu_peers.h"
 #include "daemon/gpu_poll.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/gpu_slices.h"
@@ -357,10 +358,12 @@ int hb_gpu_find_or_add(struct hb_daemon *daemon, const unsigned char uuid[HB_UUI
 		hb_log_error("a GPU cannot be added: %s", strerror(-result));
 		return result;
 	}
-	if (place < daemon->n_gpus)
+	if (place < daemon->n_gpus) {
+		hb_peers_forget(daemon->gpus[place]);
 		hb_gpu_free(daemon->gpus[place]);
-	else
+	} else {
 		daemon->n_gpus++;
+	}
 	daemon->gpus[place] = made;
 	HB_FAULT(daemon_gpu_made);
 	*gpu = made;

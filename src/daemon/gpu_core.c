@@ -29,6 +29,8 @@ static void fill_core_config(const struct hb_gpu *gpu, struct hb_core_config *co
 	core->quantum_ns = config->quantum_ns;
 	core->low_shared = gpu->engine != HB_ENGINE_TURNS;
 	core->low_minimum_ppm = hb_low_minimum_ppm(gpu->daemon);
+	core->memory_idle_ns = config->elastic_idle_ns;
+	core->memory_room_ns = config->elastic_return_ns;
 	if (config->low_slice_ns)
 		core->low_slice_ns = config->low_slice_ns;
 	if (config->high_slice_ns)

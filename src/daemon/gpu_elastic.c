@@ -8,20 +8,15 @@
 #include "daemon/elastic_records.h"
 #include "daemon/elastic_state.h"
 #include "daemon/gpu_core.h"
-#include "daemon/gpu_poll.h"
+#include "daemon/gpu_orders.h"
+#include "daemon/gpu_peers.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/socket_server.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-/* The core counts a tenant as one that does not answer after 2 s; the order expires a little earlier. */
-#define ORDER_LIMIT_NS (1900 * HB_NS_PER_MS)
 /* HP's call waits 3 s. The core answers after 2.8 s. */
 #define NEED_LIMIT_NS (2900 * HB_NS_PER_MS)
 /* HP's process calls the driver again at once. Until then LP gets no more memory. */
@@ -30,12 +25,6 @@
 #define AGAIN_NS (500 * HB_NS_PER_MS)
 /* While memory is away, free memory is asked for this often: when it grows, memory returns. */
 #define ROOM_EVERY_NS HB_NS_PER_S
-
-static const char *const results[] = {
-#define HB_MOVE_RESULT(name, key, text) [HB_MOVE_##name] = (text),
-#include "hummingbird/move_results.def"
-#undef HB_MOVE_RESULT
-};
 
 static const char *const answers[] = {
 	[HB_MEMORY_ENOUGH] = "",
@@ -52,15 +41,6 @@ struct hb_elastic_gpu *hb_gpu_elastic_new(void)
 void hb_gpu_elastic_free(struct hb_elastic_gpu *elastic)
 {
 	free(elastic);
-}
-
-/* False: the driver does not say. */
-static bool read_free(const struct hb_gpu *gpu, uint64_t *bytes)
-{
-	if (!gpu->use || !gpu->use->total_bytes)
-		return false;
-	*bytes = gpu->use->total_bytes - hb_bytes_least(gpu->use->total_bytes, gpu->use->used_bytes);
-	return true;
 }
 
 static struct hb_tenancy *find_elastic(const struct hb_gpu *gpu, uint32_t index)
@@ -120,7 +100,7 @@ int hb_gpu_elastic_need(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint64_t
 		return -EAGAIN;
 	gpu->elastic->needs++;
 	*why = NULL;
-	if (!sum_movable(gpu))
+	if (!sum_movable(gpu) && !hb_peers_count_guests(gpu, true))
 		*why = "no program of low priority has memory that can move";
 	else if (!bytes || (gpu->page->total_bytes && bytes > gpu->page->total_bytes))
 		*why = "the GPU has less memory";
@@ -153,6 +133,8 @@ static void post_need(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint
 	event.memory_need.need_bytes = need->bytes;
 	event.memory_need.free_bytes = need->trusts_free ? free_bytes : 0;
 	event.memory_need.host_bytes = sum_movable(gpu);
+	event.memory_need.peer_bytes = hb_peers_choose(gpu);
+	event.memory_need.guest_bytes = hb_peers_count_guests(gpu, true);
 	need->state = HB_NEED_POSTED;
 	need->sequence = gpu->elastic->next_sequence++;
 	if (!is_any_moving(gpu))
@@ -173,151 +155,15 @@ static void end_late_needs(struct hb_gpu *gpu, int64_t now_ns)
 
 /* --- orders ----------------------------------------------------------------------------------- */
 
-static void publish_order(struct hb_page_elastic *record, enum hb_order_direction direction, uint64_t bytes,
-			  uint32_t sequence, int64_t expires_ns)
+static void order_away(struct hb_gpu *gpu, struct hb_tenancy *tenancy, const struct hb_action *action, int64_t now_ns)
 {
-	record->order_peer_bytes = 0;
-	record->order_host_bytes = bytes;
-	record->order_direction = direction;
-	record->order_expires_ns = expires_ns;
-	atomic_store_explicit(&record->order, sequence, memory_order_release);
-}
-
-static void ring_bell(struct hb_page *page)
-{
-	atomic_fetch_add(&page->order_bell, 1);
-	syscall(SYS_futex, &page->order_bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-/* The number of the HP tenant whose need the core serves; 0 = none. */
-static uint32_t find_asker(const struct hb_gpu *gpu)
-{
-	const struct hb_elastic_need *first = NULL;
-	uint32_t number = 0;
-	for (uint32_t i = 0; gpu->elastic->n_needs && i < gpu->tenants_end; i++) {
-		const struct hb_elastic_need *need = &gpu->elastic->tenants[i].need;
-		if (!hb_gpu_tenancy(gpu, i) || need->state != HB_NEED_POSTED ||
-		    (first && first->sequence < need->sequence))
-			continue;
-		first = need;
-		number = hb_gpu_tenancy(gpu, i)->number;
-	}
-	return number;
-}
-
-/* What a record can contribute to the order. */
-static uint64_t capacity_of(const struct hb_tenancy *tenancy, uint32_t index, enum hb_order_direction direction)
-{
-	if (direction == HB_ORDER_AWAY)
-		return hb_elastic_movable(tenancy, index);
-	return hb_bytes_least(tenancy->page->elastic_gpus[index].host_bytes, tenancy->host_limits[index]);
-}
-
-static void order_record(struct hb_memory_order *order, struct hb_tenancy *tenancy, uint32_t index, uint64_t bytes,
-			 int64_t now_ns)
-{
-	struct hb_page_elastic *record = &tenancy->page->elastic_gpus[index];
-	uint32_t sequence = order->sequences[index] > record->order ? order->sequences[index] : record->order;
-	order->sequences[index] = sequence + 1 ? sequence + 1 : 1;
-	order->most[index] = bytes;
-	order->waiting |= 1u << index;
-	publish_order(record, order->direction, bytes, order->sequences[index], now_ns + ORDER_LIMIT_NS);
-}
-
-/* The order goes to as many processes as it takes, at the same time. */
-static void give_order(struct hb_gpu *gpu, struct hb_tenancy *tenancy, enum hb_order_direction direction,
-		       uint64_t bytes, int64_t now_ns)
-{
-	struct hb_memory_order *order = &gpu->elastic->tenants[tenancy->index].order;
-	order->direction = direction;
-	order->is_active = true;
-	order->waiting = 0;
-	order->bytes = bytes;
-	order->reported = 0;
-	order->given_ns = now_ns;
-	order->answered_ns = 0;
-	order->reason = HB_MOVE_NOTHING;
-	order->asker = find_asker(gpu);
-	for (uint32_t i = 0; bytes && i < HB_PAGE_ELASTIC; i++) {
-		uint64_t part = 0;
-		if (hb_elastic_owns(tenancy, i, gpu->tenants[tenancy->index].gpu_index))
-			part = hb_bytes_least(capacity_of(tenancy, i, direction), bytes);
-		if (part)
-			order_record(order, tenancy, i, part, now_ns);
-		bytes -= part;
-	}
-	ring_bell(tenancy->page);
-	hb_gpu_update_doorbell(gpu);
-	hb_daemon_wake(gpu->daemon);
-}
-
-/* A process that has ended has given all its memory back. */
-static bool read_result(struct hb_memory_order *order, const struct hb_tenancy *tenancy, uint32_t index,
-			uint32_t gpu_index)
-{
-	const struct hb_page_elastic *record = &tenancy->page->elastic_gpus[index];
-	uint64_t moved = order->most[index];
-	uint32_t reason = HB_MOVE_MOVED;
-	if (hb_elastic_owns(tenancy, index, gpu_index)) {
-		if (atomic_load_explicit(&record->result, memory_order_acquire) != order->sequences[index])
-			return false;
-		moved = record->moved_bytes;
-		reason = record->reason;
-	}
-	order->reported += hb_bytes_least(moved, order->most[index]);
-	order->reason = reason < HB_N_MOVE_RESULTS ? reason : HB_MOVE_FAILED;
-	order->waiting &= ~(1u << index);
-	return true;
-}
-
-static void end_order(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint64_t bytes, int64_t now_ns)
-{
-	struct hb_elastic_tenant *tenant = &gpu->elastic->tenants[tenancy->index];
-	struct hb_memory_order *order = &tenant->order;
-	bool home = order->direction == HB_ORDER_HOME;
-	struct hb_event event = {.kind = home ? HB_EVENT_MEMORY_RETURNED : HB_EVENT_MEMORY_MOVED,
-				 .tenant = tenancy->index};
-	if (home)
-		event.memory_returned.returned_bytes = bytes;
-	else
-		event.memory_moved.moved_bytes = bytes;
-	order->is_active = false;
-	tenant->last = (struct hb_elastic_move){.bytes = bytes,
-						.asked_bytes = order->bytes,
-						.took_ns = (order->answered_ns ? order->answered_ns : now_ns) -
-							   order->given_ns,
-						.at_ns = now_ns,
-						.for_tenant = home ? 0 : order->asker,
-						.home = home,
-						.result = results[order->reason]};
-	tenant->moves[home] += bytes > 0;
-	tenant->moved_bytes[home] += bytes;
-	tenant->move_ns[home] += bytes ? tenant->last.took_ns : 0;
-	tenant->refused += bytes < order->bytes;
-	hb_gpu_post(gpu, now_ns, &event);
-	hb_daemon_wake(gpu->daemon);
-}
-
-static void poll_order(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t now_ns)
-{
-	struct hb_memory_order *order = &gpu->elastic->tenants[tenancy->index].order;
-	if (!order->is_active || order->answered_ns)
-		return;
-	for (uint32_t i = 0; i < HB_PAGE_ELASTIC; i++)
-		if (order->waiting & 1u << i)
-			read_result(order, tenancy, i, gpu->tenants[tenancy->index].gpu_index);
-	bool late = now_ns - order->given_ns > ORDER_LIMIT_NS + HB_TICK_MS * HB_NS_PER_MS;
-	if (order->waiting && !late)
-		return;
-	if (order->waiting)
-		order->reason = HB_MOVE_LATE;
-	order->waiting = 0;
-	order->answered_ns = now_ns;
-	/* Memory that comes home needs no proof; without a driver that answers, nothing is proved. */
-	if (order->direction == HB_ORDER_HOME)
-		end_order(gpu, tenancy, order->reported, now_ns);
-	else if (!order->reported || !hb_gpu_processes_poll(gpu->daemon->processes))
-		end_order(gpu, tenancy, 0, now_ns);
+	uint64_t peer = action->memory_move.peer_bytes;
+	hb_gpu_order_give(
+		gpu, tenancy,
+		&(struct hb_order_wish){.direction = action->memory_move.pause ? HB_ORDER_PAUSE : HB_ORDER_AWAY,
+					.bytes = peer + action->memory_move.host_bytes,
+					.peer_bytes = peer},
+		now_ns);
 }
 
 void hb_gpu_elastic_act(struct hb_gpu *gpu, struct hb_tenancy *tenancy, const struct hb_action *action, int64_t now_ns)
@@ -325,11 +171,17 @@ void hb_gpu_elastic_act(struct hb_gpu *gpu, struct hb_tenancy *tenancy, const st
 	struct hb_elastic_need *need = &gpu->elastic->tenants[tenancy->index].need;
 	switch (action->kind) {
 	case HB_ACTION_MEMORY_MOVE:
-		give_order(gpu, tenancy, HB_ORDER_AWAY, action->memory_move.peer_bytes + action->memory_move.host_bytes,
-			   now_ns);
+		order_away(gpu, tenancy, action, now_ns);
 		break;
 	case HB_ACTION_MEMORY_RETURN:
-		give_order(gpu, tenancy, HB_ORDER_HOME, action->memory_return.return_bytes, now_ns);
+		hb_gpu_order_give(gpu, tenancy,
+				  &(struct hb_order_wish){.direction = HB_ORDER_HOME,
+							  .bytes = action->memory_return.return_bytes,
+							  .wake = action->memory_return.wake},
+				  now_ns);
+		break;
+	case HB_ACTION_MEMORY_EVICT:
+		hb_peers_evict(gpu, tenancy, action->memory_evict.evict_bytes, now_ns);
 		break;
 	case HB_ACTION_MEMORY_ANSWER:
 		if (need->state)
@@ -362,11 +214,44 @@ static void post_states(struct hb_gpu *gpu, int64_t now_ns)
 			post_state(gpu, find_elastic(gpu, i), now_ns);
 }
 
+static void post_wake(struct hb_gpu *gpu, uint32_t index, int64_t now_ns)
+{
+	gpu->elastic->tenants[index].wake_ns = 0;
+	hb_gpu_post_kind(gpu, now_ns, index, HB_EVENT_MEMORY_WAKE);
+}
+
+/* With the room that the driver's answer shows. */
+static void post_wakes(struct hb_gpu *gpu, int64_t now_ns)
+{
+	for (uint32_t i = 0; i < gpu->tenants_end; i++) {
+		int64_t wake_ns = gpu->elastic->tenants[i].wake_ns;
+		if (find_elastic(gpu, i) && wake_ns && wake_ns <= gpu->elastic->sample_ns)
+			post_wake(gpu, i, now_ns);
+	}
+}
+
+/* The core has to know once: a process waits until it gets an order. */
+static void poll_parked(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	struct hb_elastic_tenant *tenant = &gpu->elastic->tenants[tenancy->index];
+	bool waits = gpu->core_config.memory_idle_ns && count(gpu, tenancy).waits;
+	bool begins = waits && !tenant->wakes;
+	tenant->wakes = waits;
+	if (!begins)
+		return;
+	tenant->wake_ns = now_ns;
+	if (!hb_gpu_processes_poll(gpu->daemon->processes))
+		post_wake(gpu, tenancy->index, now_ns);
+}
+
 void hb_gpu_elastic_poll(struct hb_gpu *gpu, int64_t now_ns)
 {
 	for (uint32_t i = 0; i < gpu->tenants_end; i++)
-		if (find_elastic(gpu, i))
-			poll_order(gpu, find_elastic(gpu, i), now_ns);
+		if (find_elastic(gpu, i)) {
+			hb_gpu_order_poll(gpu, find_elastic(gpu, i), now_ns);
+			poll_parked(gpu, find_elastic(gpu, i), now_ns);
+		}
+	hb_peers_poll(gpu, now_ns);
 	end_late_needs(gpu, now_ns);
 }
 
@@ -381,6 +266,7 @@ static bool is_any_away(const struct hb_gpu *gpu)
 void hb_gpu_elastic_tick(struct hb_gpu *gpu, int64_t now_ns)
 {
 	post_states(gpu, now_ns);
+	hb_peers_tick(gpu);
 	if (now_ns - gpu->elastic->sample_ns > ROOM_EVERY_NS && is_any_away(gpu))
 		hb_gpu_processes_poll(gpu->daemon->processes);
 }
@@ -388,18 +274,6 @@ void hb_gpu_elastic_tick(struct hb_gpu *gpu, int64_t now_ns)
 void hb_gpu_elastic_begin_sample(struct hb_gpu *gpu, int64_t now_ns)
 {
 	gpu->elastic->sample_ns = now_ns;
-}
-
-/* A tenant's move counts up to what free memory has grown by since the last move was counted. */
-static void credit_move(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint64_t free_bytes, int64_t now_ns)
-{
-	struct hb_memory_order *order = &gpu->elastic->tenants[tenancy->index].order;
-	if (!order->is_active || !order->answered_ns || order->answered_ns > gpu->elastic->sample_ns)
-		return;
-	uint64_t grown = free_bytes > gpu->elastic->free_bytes ? free_bytes - gpu->elastic->free_bytes : 0;
-	uint64_t bytes = hb_bytes_least(order->reported, grown);
-	gpu->elastic->free_bytes += bytes;
-	end_order(gpu, tenancy, bytes, now_ns);
 }
 
 static void post_room(struct hb_gpu *gpu, uint64_t free_bytes, int64_t now_ns)
@@ -419,12 +293,11 @@ static void post_room(struct hb_gpu *gpu, uint64_t free_bytes, int64_t now_ns)
 void hb_gpu_elastic_end_sample(struct hb_gpu *gpu, int64_t now_ns)
 {
 	uint64_t free_bytes = 0;
-	bool known = read_free(gpu, &free_bytes);
+	bool known = hb_peers_read_free(gpu, &free_bytes);
 	for (uint32_t i = 0; i < gpu->tenants_end; i++)
 		if (find_elastic(gpu, i))
-			credit_move(gpu, find_elastic(gpu, i), known ? free_bytes : 0, now_ns);
-	if (gpu->elastic->n_needs)
-		post_states(gpu, now_ns);
+			hb_gpu_order_credit(gpu, find_elastic(gpu, i), known ? free_bytes : 0, now_ns);
+	post_states(gpu, now_ns);
 	for (uint32_t i = 0; gpu->elastic->n_needs && i < gpu->tenants_end; i++) {
 		const struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, i);
 		const struct hb_elastic_need *need = &gpu->elastic->tenants[i].need;
@@ -437,6 +310,7 @@ void hb_gpu_elastic_end_sample(struct hb_gpu *gpu, int64_t now_ns)
 	}
 	if (known && !gpu->elastic->n_needs && now_ns >= gpu->elastic->hold_until_ns)
 		post_room(gpu, free_bytes, now_ns);
+	post_wakes(gpu, now_ns);
 	hb_daemon_wake(gpu->daemon);
 }
 
@@ -445,12 +319,15 @@ void hb_gpu_elastic_forget(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64
 	struct hb_elastic_tenant *tenant = &gpu->elastic->tenants[tenancy->index];
 	if (tenant->need.state)
 		answer_need(gpu, tenancy, -EAGAIN, "the GPU's engine changes", now_ns);
-	tenant->order.is_active = false;
+	hb_gpu_order_drop(gpu, tenancy->index);
+	tenant->wakes = false;
+	tenant->wake_ns = 0;
 	tenant->movable = tenant->away = 0; /* as a new core assumes */
 }
 
 void hb_gpu_elastic_reset(struct hb_gpu *gpu, uint32_t index)
 {
+	hb_gpu_order_drop(gpu, index);
 	gpu->elastic->tenants[index] = (struct hb_elastic_tenant){.movable = 0};
 }
 
@@ -460,6 +337,14 @@ bool hb_gpu_elastic_is_waiting(const struct hb_gpu *gpu)
 {
 	for (uint32_t i = 0; i < gpu->tenants_end; i++)
 		if (gpu->elastic->tenants[i].order.is_active && !gpu->elastic->tenants[i].order.answered_ns)
+			return true;
+	return false;
+}
+
+bool hb_gpu_elastic_is_any_parked(const struct hb_gpu *gpu)
+{
+	for (uint32_t i = 0; gpu->core_config.memory_idle_ns && i < gpu->tenants_end; i++)
+		if (find_elastic(gpu, i) && count(gpu, find_elastic(gpu, i)).parked)
 			return true;
 	return false;
 }

@@ -47,6 +47,8 @@ void hb_gpu_elastic_reset(struct hb_gpu *gpu, uint32_t index);
 
 /* Whether an order waits for its result, which the doorbell reports. */
 bool hb_gpu_elastic_is_waiting(const struct hb_gpu *gpu);
+/* Whether a process is parked; the doorbell reports when it wants to run. */
+bool hb_gpu_elastic_is_any_parked(const struct hb_gpu *gpu);
 /* Whether LP may take no more memory now, because HP is about to take what LP has made free. */
 bool hb_gpu_elastic_holds(const struct hb_gpu *gpu, int64_t now_ns);
 

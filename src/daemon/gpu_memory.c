@@ -79,7 +79,7 @@ static uint64_t reported(const struct hb_gpu *gpu, const struct hb_tenancy *tena
 	return gpu->leases[tenancy->index].reported_bytes;
 }
 
-/* What the tenant reports as used, but has moved away from the GPU: the driver does not see it there. */
+/* Returns the bytes that the tenant reports as used, but that it has moved away: the driver does not see them on this GPU. */
 static uint64_t count_away(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy)
 {
 	return hb_elastic_count(tenancy, gpu->tenants[tenancy->index].gpu_index).away;

@@ -72,9 +72,10 @@ static void open_doorbells(struct hb_gpu *gpu)
 
 void hb_gpu_update_doorbell(struct hb_gpu *gpu)
 {
-	bool moving = hb_gpu_elastic_is_waiting(gpu);
-	uint32_t wanted = (takes_turns(gpu) ? choose_news(gpu) : 0) | (moving ? HB_NEWS_MOVED : 0);
-	if (takes_turns(gpu) || moving)
+	bool moving = hb_gpu_elastic_is_waiting(gpu), parked = hb_gpu_elastic_is_any_parked(gpu);
+	uint32_t wanted = (takes_turns(gpu) ? choose_news(gpu) : 0) | (moving ? HB_NEWS_MOVED : 0) |
+			  (parked ? HB_NEWS_WAKES : 0);
+	if (takes_turns(gpu) || moving || parked)
 		open_doorbells(gpu);
 	gpu->poll_again = wanted & ~gpu->wanted_news;
 	gpu->wanted_news = wanted;

@@ -7,6 +7,11 @@
 #include "daemon/daemon.h"
 #include "decide/defaults.h"
 
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 static uint32_t count_compute_groups(struct hb_tenancy *tenancy, uint32_t gpu_index)
 {
 	uint32_t n = 0;
@@ -73,4 +78,6 @@ void hb_gpu_set_slices(struct hb_gpu *gpu, struct hb_tenancy *tenancy)
 	page_gpu->slice_us[HB_GROUP_COPY] = copy_us;
 	HB_FAULT(daemon_slice_changed);
 	atomic_fetch_add_explicit(&tenancy->page->slice_sequence, 1, memory_order_release);
+	if (hb_tenancy_is_server(tenancy)) /* see server_thread.h */
+		syscall(SYS_futex, &tenancy->page->slice_sequence, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

@@ -18,6 +18,7 @@
 #include "daemon/gpu_events.h"
 #include "daemon/gpu_measures.h"
 #include "daemon/gpu_processes.h"
+#include "daemon/metrics_elastic.h"
 #include "daemon/metrics_scene.h"
 #include "daemon/mps_server.h"
 #include "daemon/status_tenant.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the writers of metrics.c share: the labels of a daemon, user, GPU or tenant, and a walk over all of each kind. All
+ * The writers of metrics.c share this: the labels of a daemon, user, GPU or tenant, and a walk over all of each kind. All
  * samples of one metric must be written together, so each metric is one walk. Called from the event loop only.
  */
 #ifndef HB_DAEMON_METRICS_SCENE_H

@@ -160,7 +160,7 @@ static uint64_t collect_gpus(const struct hb_placements *placements, const struc
 	return set ? set : first;
 }
 
-/* What the tenant still may allocate on this GPU of its placement. False: the placement no longer counts there. */
+/* Finds how much the tenant may still allocate on this GPU of its placement. False: the placement no longer counts there. */
 static bool find_claim(const struct hb_placements *placements, const struct placement *entry,
 		       const struct hb_tenancy *tenancy, const unsigned char uuid[HB_UUID_BYTES], int64_t now_ns,
 		       uint64_t *bytes)

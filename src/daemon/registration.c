@@ -34,6 +34,8 @@ static int check_request(const struct hb_daemon *daemon, const struct hb_peer *p
 				    simulated ? "start one with --gpu sim" : "start one without --gpu sim");
 	if (request->flags & HB_REGISTER_ELASTIC && request->priority == HB_PAGE_HIGH)
 		return hb_error_set(error, -EINVAL, "memory of high priority never moves, so it cannot be elastic");
+	if (request->flags & HB_REGISTER_OVER && !(request->flags & HB_REGISTER_ELASTIC))
+		return hb_error_set(error, -EINVAL, "only a program with elastic memory can have more than fits");
 	if (request->flags & HB_REGISTER_ELASTIC && !daemon->config.elastic_host_bytes)
 		return hb_error_set(
 			error, -EINVAL,
@@ -199,7 +201,12 @@ static int lead_known(struct hb_tenancy *tenancy, const struct hb_peer *peer, co
 	if ((request->flags & supervisor) != supervisor || tenancy->leader.watch)
 		return 0;
 	tenancy->flags |= HB_REGISTER_SUPERVISED;
-	return lead_tenant(tenancy, peer, error);
+	int result = lead_tenant(tenancy, peer, error);
+	if (result == 0) { /* status and `hb set` name the tenant by its supervisor, as before the restart */
+		tenancy->peer.pid = peer->pid;
+		tenancy->peer.start_ticks = peer->start_ticks;
+	}
+	return result;
 }
 
 /*

@@ -349,23 +349,18 @@ static void add_running(json_t *object, const struct hb_tenancy *tenancy, const 
 		      running.slack_ns < HB_TIME_NEVER ? json_integer((json_int_t)running.slack_ns) : json_null());
 }
 
-/* The guaranteed minimum of LP, as it concerns this tenant; NULL = there is none. */
-static json_t *minimum_mechanism(const struct hb_tenancy *tenancy, uint32_t gpu_index)
-{
-	char why[400];
-	bool kept;
-	if (!hb_gpu_minimum_describe(tenancy->gpus[gpu_index], tenancy, &kept, why, sizeof why))
-		return NULL;
-	return mechanism_json("low minimum", kept, why);
-}
+/* Returns false if the mechanism does not concern the tenant. */
+typedef bool describe_function(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, bool *works, char *why,
+			       size_t size);
 
-static json_t *elastic_mechanism(const struct hb_tenancy *tenancy, uint32_t gpu_index)
+/* Returns NULL if the mechanism does not concern the tenant. */
+static json_t *described_mechanism(const struct hb_tenancy *tenancy, uint32_t gpu_index, const char *name,
+				   describe_function *describe)
 {
-	char why[600];
+	char why[800];
 	bool works;
-	if (!hb_gpu_elastic_describe(tenancy->gpus[gpu_index], tenancy, &works, why, sizeof why))
-		return NULL;
-	return mechanism_json("elastic memory", works, why);
+	return describe(tenancy->gpus[gpu_index], tenancy, &works, why, sizeof why) ? mechanism_json(name, works, why)
+										    : NULL;
 }
 
 json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index)
@@ -377,8 +372,9 @@ json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index)
 		hb_status_append(mechanisms, mask_mechanism(tenancy));
 		hb_status_append(mechanisms, split_mechanism(tenancy));
 	}
-	hb_status_append(mechanisms, minimum_mechanism(tenancy, gpu_index));
-	hb_status_append(mechanisms, elastic_mechanism(tenancy, gpu_index));
+	hb_status_append(mechanisms, described_mechanism(tenancy, gpu_index, "low minimum", hb_gpu_minimum_describe));
+	hb_status_append(mechanisms,
+			 described_mechanism(tenancy, gpu_index, "elastic memory", hb_gpu_elastic_describe));
 	return mechanisms;
 }
 

@@ -329,6 +329,7 @@ static int adopt_contents(struct hb_tenancy *tenancy)
 		if (page->processes[slot].state == HB_PAGE_ACTIVE && adopt_process(tenancy, slot) < 0)
 			hb_page_slot_free(page, slot);
 	tenancy->rights.elastic |= page->elastic & HB_ELASTIC_ON && hb_tenancy_is_low(tenancy);
+	tenancy->rights.over |= page->elastic & HB_ELASTIC_OVER && tenancy->rights.elastic;
 	hb_elastic_adopt(tenancy);
 	tenancy->repairs = REPAIRS_MAX;
 	return 0;
@@ -349,7 +350,8 @@ static void fill_rights(struct hb_tenancy *tenancy, const struct hb_msg_register
 	const struct hb_rights wanted = {.priority = (enum hb_page_priority)request->priority,
 					 .slo_ns = request->slo_ns,
 					 .memory_bytes = request->memory_bytes,
-					 .elastic = request->flags & HB_REGISTER_ELASTIC};
+					 .elastic = request->flags & HB_REGISTER_ELASTIC,
+					 .over = request->flags & HB_REGISTER_OVER};
 	tenancy->rights = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &wanted,
 				   tenancy->reduced);
 	tenancy->attainment_ppm = request->attainment_ppm ? request->attainment_ppm : HB_DEFAULT_ATTAINMENT_PPM;
@@ -481,6 +483,7 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy)
 	page->low_minimum_ppm = hb_low_minimum_ppm(tenancy->daemon);
 	page->features = HB_FEATURE_LEASES | HB_FEATURE_DOORBELL | HB_FEATURE_BOARDS | HB_FEATURE_ELASTIC;
 	page->elastic = hb_tenancy_is_elastic(tenancy) ? HB_ELASTIC_ON : 0;
+	page->elastic |= page->elastic && tenancy->rights.over ? HB_ELASTIC_OVER : 0;
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
 		struct hb_page_gpu *page_gpu = &page->gpus[i];
 		page_gpu->limit_bytes = tenancy->rights.memory_bytes ? tenancy->rights.memory_bytes : UINT64_MAX;
@@ -508,9 +511,10 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 			"the memory of tenant %u is elastic, which memory of high priority never is; end it and "
 			"start it again with --priority high",
 			tenancy->number);
-	bool elastic = tenancy->rights.elastic; /* a process is elastic from its start, or never */
+	const struct hb_rights before = tenancy->rights; /* a process is elastic from its start, or never */
 	tenancy->rights = *rights;
-	tenancy->rights.elastic = elastic;
+	tenancy->rights.elastic = before.elastic;
+	tenancy->rights.over = before.over;
 	if (change->fields & HB_SET_SLO && change->attainment_ppm)
 		tenancy->attainment_ppm = change->attainment_ppm;
 	if (change->fields & HB_SET_WEIGHT)

@@ -50,7 +50,7 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 void hb_tenancy_publish(struct hb_tenancy *tenancy);
 
 /*
- * Looks every HB_TICK_MS for processes that have executed another program. Such a process keeps its pidfd, but its
+ * Every HB_TICK_MS the daemon looks for processes that have executed another program. Such a process keeps its pidfd, but its
  * contexts and memory are gone, and no shim will report that its work has ended. It loses its slot, and registers again
  * when it uses CUDA again. May end the tenant.
  */

@@ -7,6 +7,7 @@
 #include "daemon/gpu_boards.h"
 #include "daemon/gpu_elastic.h"
 #include "daemon/gpu_memory.h"
+#include "daemon/gpu_peers.h"
 #include "daemon/tenancy.h"
 
 #include <errno.h>
@@ -45,7 +46,11 @@ int hb_tenant_asks_memory(struct hb_daemon *daemon, const struct hb_peer *peer, 
 	*waiter = (struct hb_memory_waiter){gpu, tenancy->number};
 	if (hb_tenancy_is_high(tenancy))
 		return ask_for_move(gpu, tenancy, request->bytes, error);
-	int result = hb_gpu_memory_ask(gpu, tenancy, request->bytes, hb_clock_now_ns());
+	int result = hb_peers_take_back(gpu, request->bytes, hb_clock_now_ns());
+	if (result == -EALREADY)
+		return 0;
+	if (result == 0)
+		result = hb_gpu_memory_ask(gpu, tenancy, request->bytes, hb_clock_now_ns());
 	hb_daemon_wake(daemon);
 	if (result == -EAGAIN)
 		hb_error_set(error, result, "the driver is being asked who uses the GPU's memory");

@@ -259,7 +259,10 @@ class Stack:
         for pid, name in self.processes().items():
             if name == "hbd" or name == "hbd-faults":
                 os.kill(pid, signal.SIGTERM)
-        wait_until("every process of the stack has ended", self.has_no_process)
+        try:
+            wait_until("every process of the stack has ended", self.has_no_process)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.processes()}") from None
 
     def has_no_process(self):
         for program in self.programs:

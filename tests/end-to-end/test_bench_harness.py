@@ -286,6 +286,17 @@ class Targets(unittest.TestCase):
         rows = self.compare(159, 92)
         self.assertEqual((rows["p99_us"]["met"], rows["low"]["met"]), (False, False))
 
+    def test_without_a_gpu_only_virtual_time_is_compared(self):
+        case = case_of("gpreempt-a", cell_of("exclusive", "reference", 4, 100, 0, [100] * 4),
+                       cell_of("temporal", "engine", 4, 100, 50, [90] * 4))
+        result = result_of(case)
+        result.update(suite="paper", simulated=True)
+        result["cases"][0]["world"] = "virtual"
+        self.assertEqual([(row["what"], row["met"]) for row in targets.compare(result)],
+                         [("gpreempt-a: temporal, mean_us", False)])
+        result["cases"][0]["world"] = "processes"  # their numbers depend on the host
+        self.assertEqual(targets.compare(result), [])
+
     def test_every_target_names_a_case_and_ways_that_are_measured(self):
         for target in targets.TARGETS:
             suite = next(suite for suite in tables.SUITES if suite.name == target.suite)

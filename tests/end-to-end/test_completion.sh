@@ -21,7 +21,7 @@ complete_is() {
 	[[ ${COMPREPLY[*]} == "$expected" ]] || { echo "$*: '${COMPREPLY[*]}' instead of '$expected'"; bad=1; }
 }
 
-complete_is "sim sim-serve" hb si
+complete_is "sim sim-serve sim-cluster" hb si
 complete_is "status" hb statu
 complete_is "--help --version" hb --
 complete_is "trace top" hb help t

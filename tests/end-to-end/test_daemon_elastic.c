@@ -19,7 +19,7 @@
 #define CONFIG "mps: false\nelastic_host: 64GiB\n"
 #define LIMIT_NS (20 * HB_NS_PER_S)
 
-/* What the player of an LP tenant does with an order. */
+/* The ways in which the player of an LP tenant answers an order. */
 enum conduct { MOVES, LIES, REFUSES, IS_SILENT };
 
 struct low {
@@ -203,6 +203,10 @@ static void low_moves_only_what_is_not_free(void **state)
 	assert_int_equal(integer_of(last, "bytes"), 7 * GIB);
 	assert_int_equal(integer_of(last, "for_tenant"), member.tenant);
 	assert_string_equal(text_of(last, "direction"), "away");
+	const json_t *moved_for = json_array_get(json_object_get(elastic, "moved_for"), 0);
+	assert_int_equal(integer_of(moved_for, "tenant"), member.tenant);
+	assert_int_equal(integer_of(moved_for, "moves"), 1);
+	assert_int_equal(integer_of(moved_for, "bytes"), 7 * GIB);
 	assert_int_equal(integer_of(json_object_get(elastic, "away"), "bytes"), 7 * GIB);
 	assert_int_equal(integer_of(elastic_of_gpu(status), "met"), 1);
 	assert_int_equal(integer_of(elastic_of_gpu(status), "host_pool"), 64 * GIB);

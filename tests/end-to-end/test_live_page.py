@@ -57,7 +57,12 @@ class LivePage(unittest.TestCase):
         self.assertIn(stack.status()["gpus"][0]["name"], page.run("document.querySelector('#gpus').innerText"))
         page.wait_for(f"{ROWS}.some(r => /cuda-tenant.*high.*10 ms/.test(r.replaceAll('\\t', ' ')))")
         page.wait_for("/^~?[0-9]+ %$/.test(document.querySelector('#gpus tbody').rows[0].cells[6].innerText)")
-        self.assertEqual(page.run("[...columns.map(([name]) => name), 'LP active'].filter(name => !help[name])"), [])
+        # Every column has a help line: over its head, and in the list below the tables.
+        self.assertEqual(page.run("[...document.querySelectorAll('th')].filter(th => !th.title || th.title === 'undefined').map(th => th.innerText)"), [])
+        for table, texts in (("gpus", "gpu-help"), ("tenants", "help")):
+            heads, terms = (page.run(f"[...document.querySelectorAll('{selector}')].map(e => e.textContent)")
+                            for selector in (f"#{table} th", f"#{texts} dt"))
+            self.assertEqual(heads, terms)
         # Every cause of a missed request that the daemon counts has a text.
         counted = {name for tenant in stack.tenants() for gpu in tenant["gpus"] for name in gpu["scheduling"] if name.startswith("missed_")}
         self.assertEqual(set(page.run("Object.keys(causes)")), counted)
@@ -87,6 +92,8 @@ class LivePage(unittest.TestCase):
         page.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500)
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.assertLessEqual(page.run("document.documentElement.scrollWidth"), width)
+        self.assertEqual(page.run("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.firstChild.id)"), [],
+                         f"{name}: tables that are cut off")
         # The drawing is scaled to the screen, its texts as well.
         self.assertGreaterEqual(page.run("Math.min(...[...document.querySelectorAll('svg.plot .tick')].map(t => t.getBoundingClientRect().height))"), 11)
         colors = [f"--c{i}" for i in range(1, 8)] + ["--grey"]

@@ -19,8 +19,8 @@ def simulate(sharing, *programs, seconds=20):
     return json.loads(done.stdout)
 
 
-def speeds(sharing, *programs):
-    return [low["relative"] for low in simulate(sharing, *programs)["low"]]
+def speeds(sharing, *programs, seconds=20):
+    return [low["relative"] for low in simulate(sharing, *programs, seconds=seconds)["low"]]
 
 
 class Weights(unittest.TestCase):
@@ -34,6 +34,24 @@ class Weights(unittest.TestCase):
                     self.assertGreater(sum(had), 0.95)  # turns cost little
                     had = speeds(sharing, "--high", "resnet50_b1@60/s", *low)
                     self.assertTrue(2.7 <= had[0] / had[1] <= 3.3, had)
+
+
+class HostMemory(unittest.TestCase):
+    """Low priority whose memory does not fit."""
+    LOW = "resnet50_train_b128"
+
+    def test_the_more_memory_is_on_the_host_the_slower_it_is(self):
+        had = [speeds("temporal", "--low", self.LOW + host, seconds=2)[0] for host in ("", ",host=1%", ",host=5%", ",host=25%")]
+        self.assertGreater(had[0], 0.99)
+        self.assertEqual(had, sorted(had, reverse=True))
+        self.assertLess(had[3], 0.5 * had[0])
+        # PCIe has 55 of 4300 GB/s: a kernel that needs all bandwidth takes 78 times as long with all of its memory there.
+        self.assertGreater(had[3], 55 / 4300 / 0.25)
+
+    def test_high_priority_is_not_slower_for_it(self):
+        fits, high = (simulate("temporal", "--high", "resnet50_b1@60/s", "--low", self.LOW + host, seconds=2)["high"][0]
+                      for host in ("", ",host=25%"))
+        self.assertLessEqual(high["p99_us"], 1.1 * fits["p99_us"])
 
 
 class Minimum(unittest.TestCase):

@@ -282,6 +282,25 @@ def test_xsched_is_used_as_it_says(place):
     shutil.rmtree(folder)
 
 
+def test_hami_core_limits_low_priority_only(place):
+    """Checks only the environment of each program: a library without effect takes the place of HAMi-core."""
+    folder = place.folder + "/hami"
+    os.makedirs(folder)
+    os.symlink(os.path.join(BUILD, "src/signs/libhb-signs.so"), folder + "/libvgpu.so")
+    bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "1", "--seconds", "1",
+                        "--sharing", "hami_20", "--hami", folder, "--json")
+    preload = b"LD_PRELOAD=" + folder.encode() + b"/libvgpu.so"
+    high, low = {preload, b"CUDA_TASK_PRIORITY=0"}, {preload, b"CUDA_TASK_PRIORITY=1", b"CUDA_DEVICE_SM_LIMIT=20"}
+    wait_until("a program of high priority without a limit",
+               lambda: any(high <= found and not any(word.startswith(b"CUDA_DEVICE_SM_LIMIT") for word in found)
+                           for found in place.environments()), LIMIT_RUN)
+    wait_until("a program of low priority with a limit", lambda: any(low <= found for found in place.environments()), LIMIT_RUN)
+    out, errors = bench.communicate(timeout=LIMIT_RUN)
+    assert bench.returncode == 0, errors
+    assert latencies(cells_of(json.loads(out)["cases"][0])["hami_20"])
+    shutil.rmtree(folder)
+
+
 def wait_for_programs(place, bench, name, n):
     def there():
         assert bench.poll() is None, bench.communicate()
@@ -436,7 +455,7 @@ def test_low_priority_comes_and_goes_in_a_window(place):
 QUICK = [test_a_small_run_measures_services_and_low_priority, test_low_priority_comes_and_goes_in_a_window]
 MEASURES = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
             test_a_program_that_fails_is_named_and_the_others_continue, test_engines_get_the_objective, test_services_with_sockets_are_foreseen, test_a_case_whose_programs_lack_a_module_is_skipped,
-            test_everything_in_one_command, test_xsched_is_used_as_it_says]
+            test_everything_in_one_command, test_xsched_is_used_as_it_says, test_hami_core_limits_low_priority_only]
 ENDS = [test_ctrl_c_leaves_nothing, test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
         test_a_case_that_cannot_continue_ends, test_stopped_programs_end_their_case,
         test_what_was_measured_is_kept_at_once, test_a_way_of_sharing_that_fails_does_not_end_the_others,

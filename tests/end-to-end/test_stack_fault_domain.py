@@ -95,10 +95,12 @@ class FaultDomain(unittest.TestCase):
             program.expect("running")
             [tenant] = [tenant for tenant in stack.tenants() if "100000" in tenant["command"]]
             self.assertEqual(tenant["pid"], program.pid)
+            program.signal(signal.SIGSTOP)  # the supervisor: its program registers first
             stack.daemon.signal(signal.SIGKILL)
             stack.daemon.process.wait()
             stack.start_daemon()
-            wait_until("both supervisors have registered again", lambda: len(stack.tenants()) == 2)
+            wait_until("both tenants have registered again", lambda: len(stack.tenants()) == 2)
+            program.signal(signal.SIGCONT)
             wait_until("they lead their tenants",
                        lambda: {program.pid, other.pid} <= {tenant["pid"] for tenant in stack.tenants()})
             program.signal(signal.SIGKILL)

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shares of the GPU among tenants of low priority in one MPS server: equal weights run at the same time, others take turns in
 proportion to their weights. Turns are counted, no time is judged."""
+import re
 import signal
 import subprocess
 import unittest
 
-from stack import HB, Stack, wait_until
+from stack import HB, Stack, end_well, wait_until
 
 TRAINING_US = 300
 
@@ -14,6 +15,29 @@ TRAINING_US = 300
 def turns(stack, programs):
     pids = {tenant["pid"]: tenant for tenant in stack.tenants()}
     return [pids[program.pid]["gpus"][0]["turns"] for program in programs]
+
+
+def server_slice(stack):
+    """The compute slice that the MPS server has set, in words; None before it registered."""
+    for tenant in stack.status()["tenants"]:
+        if tenant["priority"] == "mps server":
+            return tenant["gpus"][0]["mechanisms"][0]["why"]
+    return None
+
+
+class Slices(unittest.TestCase):
+    def test_the_server_sets_new_slices_without_a_call_of_its_own(self):
+        """The objective leaves slack, which LP gets as longer slices once 64 requests were seen."""
+        with Stack() as stack:
+            low = stack.start("low", "train", TRAINING_US, 0)
+            low.expect("running")
+            wait_until("the server has a tiny slice", lambda: (server_slice(stack) or "").startswith("1 us"))
+            high = stack.start("high", "infer", "--rate", 200, "--seconds", 600, "--kernels", 1, "--kernel-us", 300,
+                               options=("--slo", "40ms"))
+            wait_until("the server has set a longer slice", lambda: re.match("[0-9]{2,} us on 1 groups", server_slice(stack)))
+            high.signal(signal.SIGTERM)
+            self.assertEqual(high.ended(), 0)
+            end_well(low)
 
 
 class Weights(unittest.TestCase):
