@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds data files; see paths.h. HB_SOURCE_DATA and HB_BUILD_ROOT come from meson.build. */
+/* Finds data files; see paths.h. HB_SOURCE_DATA and HB_BUILD_ROOT come from meson.build; packages are built without them. */
 #include "base/paths.h"
 
 #include <dlfcn.h>
@@ -25,19 +25,27 @@ int hb_path_own_folder(char folder[static PATH_MAX])
 	bool in_program = !dladdr((void *)&hb_path_data, &self) ||
 			  (dladdr((void *)getauxval(AT_PHDR), &program) && program.dli_fbase == self.dli_fbase);
 
-	/* A program's own name as the loader knows it is argv[0], which may be relative. */
-	if (!realpath(in_program ? "/proc/self/exe" : self.dli_fname, resolved))
+	/*
+	 * A program's own name as the loader knows it is argv[0], which may be relative. The file itself may be gone: an
+	 * update has replaced it, and the kernel adds " (deleted)" to the link.
+	 */
+	ssize_t n = in_program ? readlink("/proc/self/exe", resolved, sizeof resolved - 1) : 0;
+	if (n < 0 || (!in_program && !realpath(self.dli_fname, resolved)))
 		return -errno;
+	if (in_program)
+		resolved[n] = '\0';
 	*strrchr(resolved, '/') = '\0';
 	strcpy(folder, resolved);
 	return 0;
 }
 
+#ifdef HB_BUILD_ROOT
 static bool is_inside(const char *folder, const char *root)
 {
 	size_t length = strlen(root);
 	return !strncmp(folder, root, length) && (folder[length] == '/' || folder[length] == '\0');
 }
+#endif
 
 /* `path` = folder/middle/relative, if that exists. */
 static int join_existing(const char *folder, const char *middle, const char *relative, char *path, size_t size)
@@ -63,10 +71,12 @@ int hb_path_data(const char *relative, char *path, size_t size, struct hb_error 
 	if (hb_path_own_folder(folder))
 		return hb_error_set(error, -ENOENT, "%s: cannot tell where this program lies; set HB_DATA_DIR",
 				    relative);
+#ifdef HB_BUILD_ROOT
 	if (is_inside(folder, HB_BUILD_ROOT)) {
 		int rc = join_existing(HB_SOURCE_DATA, "", relative, path, size);
 		return rc ? hb_error_set(error, rc, "%s: not found in %s", relative, HB_SOURCE_DATA) : 0;
 	}
+#endif
 	char above[PATH_MAX];
 	strcpy(above, folder);
 	for (int level = 0; level < LEVELS_UP; level++) {

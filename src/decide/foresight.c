@@ -119,11 +119,16 @@ static void end_wrong(struct hb_foresight *foresight, int64_t now_ns)
 	end_takeover(foresight, now_ns, foresight->reserved_ns);
 }
 
-/* A takeover that was right is charged by its weight relative to one in vain. */
+/*
+ * A takeover that was right is charged by its weight relative to one in vain. To keep the GPU is free as long as LP loses less
+ * than the switch that HP would have waited for: in such a gap the two switches cost more than LP gets.
+ */
 static int64_t right_price_ns(const struct hb_foresight *foresight, int64_t ahead_ns)
 {
 	const struct hb_foresight_costs *costs = &foresight->costs;
 	int64_t loss_ns = hb_foresight_loss_ns(costs, foresight->lingering, ahead_ns);
+	if (foresight->lingering)
+		loss_ns = loss_ns > costs->switch_ns ? loss_ns - costs->switch_ns : 0;
 	return costs->weight_ppm ? loss_ns * costs->kept_weight_ppm / costs->weight_ppm : loss_ns;
 }
 

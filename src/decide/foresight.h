@@ -39,8 +39,9 @@
  *    that names its time (client API) is trusted from the start.
  *  - Budget: the price of a takeover in vain is taken from a token bucket before it
  *    begins. After a takeover that was right, everything except LP's real loss is given
- *    back. So takeovers cost LP at most budget_ppm of its time plus what was saved
- *    (budget_cap_ns). A sign with more misses needs a fuller bucket, so the worst sign is
+ *    back; where HP kept the GPU, LP's loss beyond one switch. So takeovers cost LP at
+ *    most budget_ppm of its time plus what was saved (budget_cap_ns), and the gaps that
+ *    are too short to share. A sign with more misses needs a fuller bucket, so the worst sign is
  *    throttled first.
  *  - The window forgets: after a change of load the plan follows within some tens of
  *    outcomes. Until then the budget limits the cost of misses.

@@ -117,7 +117,7 @@ uint32_t hb_spatial_went(struct hb_spatial_low *low, struct hb_spatial_stream *s
 		low->survey--;
 	/* A counter write follows each part, so that the next part goes when this one really ends. */
 	bool due = unsure || low->survey || answer->verdict == HB_SPATIAL_SPLIT;
-	if (!due && stream->next_ns < low->limits.mark_ns)
+	if (!due && stream->next_ns < answer->mark_ns)
 		return 0;
 	if (stream->marked - stream->done >= HB_SPATIAL_MARKS - 1)
 		return 0; /* no room for another mark; those in flight are enough */

@@ -96,8 +96,21 @@ static uint32_t step_of(const struct hb_spatial_guard *guard)
 	return guard->sms / 16 ? guard->sms / 16 : 1;
 }
 
+static void wait_during_requests(struct hb_spatial_guard *guard)
+{
+	guard->gated = guard->pause;
+	guard->pause = double_up_to(guard->pause, HB_SPATIAL_PAUSE_MOST);
+	guard->calm = 0;
+}
+
+/* LP would lose more by leaving the reserve free all the time than by waiting during requests. */
+static bool waits_are_cheaper(const struct hb_spatial_guard *guard, uint32_t present_ppm)
+{
+	return present_ppm && share_of(guard->sms, present_ppm) < guard->reserve;
+}
+
 /* Limits LP more: at once if HP suffers much, completely if no reserve was enough. */
-static void protect_high(struct hb_spatial_guard *guard, bool much)
+static void protect_high(struct hb_spatial_guard *guard, bool much, uint32_t present_ppm)
 {
 	uint32_t step = step_of(guard), most = guard->sms / 2;
 	guard->well = guard->gaps_calm = 0;
@@ -110,10 +123,8 @@ static void protect_high(struct hb_spatial_guard *guard, bool much)
 		guard->follows = false;
 		return;
 	}
-	if (guard->reserve >= most) {
-		guard->gated = guard->pause;
-		guard->pause = double_up_to(guard->pause, HB_SPATIAL_PAUSE_MOST);
-		guard->calm = 0;
+	if (guard->reserve >= most || waits_are_cheaper(guard, present_ppm)) {
+		wait_during_requests(guard);
 		return;
 	}
 	if (guard->tries)
@@ -179,7 +190,7 @@ void hb_spatial_guard_note(struct hb_spatial_guard *guard, const struct hb_spati
 		forget_failures(guard);
 	if (verdict.suffers) {
 		begin_batch(guard);
-		protect_high(guard, verdict.much);
+		protect_high(guard, verdict.much, lesson->present_ppm);
 	} else if (guard->judged >= HB_SPATIAL_BATCH) {
 		guard->calm = verdict.calm ? guard->calm + guard->judged : 0;
 		guard->gaps_calm += guard->judged;

@@ -16,6 +16,11 @@
  *	                         after twice as many requests. Without a step to take back
  *	                         the reserve grows by a sixteenth of the GPU, up to half of it
  *	                         (behind a smaller mask a cluster may never start)
+ *	a batch suffers, and     an allowance of 0 for HB_SPATIAL_PAUSE requests instead of a larger
+ *	requests are served for  reserve: LP waits during requests, and is free of masks between them
+ *	a smaller share of the   (docs/decisions/0044)
+ *	time than the reserve
+ *	has of the SMs
  *	a batch suffers with     the reserve no longer follows the next launches of a request
  *	the largest reserve      (spatial_kind.h). If it does not,
  *	                         an allowance of 0 for HB_SPATIAL_PAUSE requests, then the
@@ -69,6 +74,7 @@ struct hb_spatial_lesson {
 	int64_t excess_ns, terms_ns; /* its delay by LP, and what it allowed */
 	enum hb_slo_zone zone;       /* HB_SLO_NONE: no objective, or one that leaves little slack */
 	bool foreseen;               /* it began when it was expected, so LP was masked before it began */
+	uint32_t present_ppm;        /* share of the time in which requests of this kind are served; 0 = not known */
 };
 
 void hb_spatial_guard_init(struct hb_spatial_guard *guard, uint32_t sms);

@@ -86,7 +86,10 @@ void hb_spatial_high_init(struct hb_spatial_high *high, struct hb_spatial_beacon
 
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns)
 {
-	high->slo_ns = slo_ns > 0 ? slo_ns : 0;
+	slo_ns = slo_ns > 0 ? slo_ns : 0;
+	if (slo_ns != high->slo_ns)
+		hb_spatial_kinds_return(&high->kinds);
+	high->slo_ns = slo_ns;
 }
 
 static uint32_t position_of(uint32_t launches)
@@ -323,7 +326,7 @@ static int64_t excess_of(const struct hb_spatial_kind *kind, const struct taken 
 }
 
 /*
- * Returns the zone of a request that has ended. A request of a chain arrived at some time since the chain began. On average
+ * Returns the zone of a request that has ended, or of the mean time of the last tokens. A request of a chain arrived at some time since the chain began. On average
  * it has waited for half of that time.
  */
 static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct taken *taken, int64_t excess_ns,
@@ -331,6 +334,11 @@ static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct
 {
 	const struct hb_spatial_kind *kind = kind_of(high);
 	int64_t took_ns = taken->all_ns;
+	if (high->of_tokens != HB_PACE_NONE) {
+		enum hb_slo_zone zone = hb_slo_budget_zone(objective, high->tokens.alone_ns, high->tokens.took_ns,
+							   high->tokens.excess_ns);
+		return zone == HB_SLO_NONE || high->of_tokens == HB_PACE_WINDOW ? zone : HB_SLO_CALM;
+	}
 	if (hb_chain_may_wait(kind->chained_ppm)) {
 		took_ns += high->queue.waited_ns / 2;
 		excess_ns += high->queue.excess_ns / 2;
@@ -349,6 +357,7 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 		.terms_ns = terms_of(high, kind->alone_ns, 0),
 		.zone = zone_of(high, taken, excess_ns, objective),
 		.foreseen = high->foreseen,
+		.present_ppm = hb_spatial_kind_present_ppm(kind),
 	};
 	if (most_ns > INT32_MAX)
 		most_ns = INT32_MAX;
@@ -360,6 +369,19 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 		return;
 	atomic_store_explicit(&high->beacon->excess_ns, (int32_t)excess_ns, memory_order_relaxed);
 	atomic_fetch_add_explicit(&high->beacon->outcome, 1, memory_order_relaxed);
+}
+
+static void learn_pace(struct hb_spatial_high *high, const struct taken *taken, int64_t end_ns)
+{
+	const struct hb_spatial_kind *kind = kind_of(high);
+	struct hb_token_times times = {.took_ns = taken->all_ns, .alone_ns = taken->all_ns};
+	if (!high->closed && kind->closed >= CLOSED_LEAST) {
+		int64_t excess_ns = excess_of(kind, taken);
+		times.alone_ns = kind->alone_ns;
+		times.excess_ns = excess_ns > 0 ? excess_ns : 0;
+	}
+	high->of_tokens = hb_token_pace_note(&high->pace, high->slo_ns, high->begin_ns, end_ns, &times);
+	high->tokens = times;
 }
 
 /* The request belongs to this kind; what follows learns for it, and publishes its limits. */
@@ -383,6 +405,7 @@ static void learn_request(struct hb_spatial_high *high, const struct taken *take
 	high->harm_ns = high->closed ? 0 : -1;
 	enter_kind(high, now_ns);
 	learn_left(high, now_ns);
+	learn_pace(high, taken, now_ns);
 	hb_spatial_guard_pass(&kind_of(high)->guard);
 	if (!high->closed)
 		tell_excess(high, taken, objective);

@@ -39,12 +39,14 @@
  *
  * Everything that is learned belongs to a kind of request (spatial_kind.h). Each kind has a
  * guard, which limits LP by the delay that it caused (spatial_guard.h), and with an SLO a
- * budget (slo_budget.h).
+ * budget (slo_budget.h). The SLO of a service that makes tokens applies to their mean time
+ * (token_pace.h). When the SLO changes, the guards forget their back-off.
  */
 #ifndef HB_DECIDE_SPATIAL_HIGH_H
 #define HB_DECIDE_SPATIAL_HIGH_H
 
 #include "decide/spatial_kind.h"
+#include "decide/token_pace.h"
 
 #define HB_SPATIAL_CLOSED_EVERY 256
 #define HB_SPATIAL_CLOSED_RUN 4
@@ -73,6 +75,9 @@ struct hb_spatial_high {
 		[HB_SPATIAL_POSITIONS]; /* most SMs that one of its launches fills, at each position; 0 = not known */
 	/* learned */
 	struct hb_spatial_queue queue;
+	struct hb_token_pace pace;
+	struct hb_token_times tokens; /* means of the last tokens, unless of_tokens is HB_PACE_NONE */
+	enum hb_pace of_tokens;
 	uint32_t requests;
 	uint32_t new_left; /* requests that may still be closed because their kind is new */
 	struct hb_spatial_kinds kinds;
@@ -86,7 +91,7 @@ void hb_spatial_high_init(struct hb_spatial_high *high, struct hb_spatial_beacon
 void hb_spatial_high_tell(struct hb_spatial_high *high);
 /* Starts with what an earlier run of the same service learned: SMs in reserve and steps between requests. */
 void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps);
-/* 0 = no SLO: then only the allowance limits LP. */
+/* 0 = no SLO: then only the allowance limits LP. Before each request. */
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns);
 /* deadline_ns 0 = now + SLO. Does nothing while a request is served (requests at the same time count as one). */
 void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t deadline_ns);

@@ -79,6 +79,13 @@ bool hb_spatial_kinds_note(struct hb_spatial_kinds *kinds, uint32_t launches, in
 	return kinds->last != before || !found;
 }
 
+void hb_spatial_kinds_return(struct hb_spatial_kinds *kinds)
+{
+	for (uint32_t i = 0; i < HB_SPATIAL_KINDS; i++)
+		if (kinds->of[i].launches)
+			hb_spatial_guard_return(&kinds->of[i].guard);
+}
+
 static int64_t lower_quartile(const int64_t *values, uint32_t n)
 {
 	int64_t sorted[HB_SPATIAL_SAMPLES];
@@ -161,4 +168,12 @@ void hb_spatial_kind_learn_gap(struct hb_spatial_kind *kind, int64_t gap_ns)
 	if (*mean_ns < 1)
 		*mean_ns = 1;
 	kind->gaps += first;
+}
+
+uint32_t hb_spatial_kind_present_ppm(const struct hb_spatial_kind *kind)
+{
+	int64_t cycle_ns = kind->mean_alone_ns + kind->gap_mean_ns;
+	if (!kind->mean_alone_ns || !kind->gap_mean_ns)
+		return 0;
+	return (uint32_t)((__int128)kind->mean_alone_ns * HB_SPATIAL_PPM / cycle_ns);
 }

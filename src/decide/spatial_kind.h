@@ -72,6 +72,8 @@ struct hb_spatial_kinds {
 void hb_spatial_kinds_init(struct hb_spatial_kinds *kinds, uint32_t sms);
 /* A request with this number of launches has ended: makes its kind the last one. True = it is another kind than before. */
 bool hb_spatial_kinds_note(struct hb_spatial_kinds *kinds, uint32_t launches, int64_t now_ns);
+/* The objective has changed: all guards forget their back-off. */
+void hb_spatial_kinds_return(struct hb_spatial_kinds *kinds);
 /* A request of the kind was measured alone. */
 void hb_spatial_kind_learn_alone(struct hb_spatial_kind *kind, int64_t all_ns, int64_t wait_ns);
 /* A request took took_ns from this position on. */
@@ -84,6 +86,8 @@ void hb_spatial_kind_learn_need(struct hb_spatial_kind *kind, uint32_t position,
  */
 uint32_t hb_spatial_kind_next_need(const struct hb_spatial_kind *kind, uint32_t position, uint32_t reserve,
 				   int64_t *for_ns);
+/* Share of the time in which requests of this kind are served without LP; 0 = not known. */
+uint32_t hb_spatial_kind_present_ppm(const struct hb_spatial_kind *kind);
 void hb_spatial_kind_learn_gap(struct hb_spatial_kind *kind, int64_t gap_ns);
 
 #endif

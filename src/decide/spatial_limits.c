@@ -29,6 +29,6 @@ void hb_spatial_limits_set_window(struct hb_spatial_limits *limits, uint32_t win
 	limits->open_ns = window_ns / 2;
 	limits->standing_ns = window_ns;
 	limits->steady_ns = window_ns * 4;
-	limits->tight_ns = window_ns / 8;
+	limits->tight_ns = window_ns / 16;
 	limits->mark_ns = window_ns / 8;
 }

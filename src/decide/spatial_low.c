@@ -372,6 +372,13 @@ static void decide_beside(struct hb_spatial_low *low, const struct launch *launc
 	}
 }
 
+/* Without marks LP cannot see that a small window has become free. */
+static uint32_t mark_distance(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
+{
+	uint32_t tight_ns = low->limits.tight_ns / 2;
+	return view->granted || tight_ns > low->limits.mark_ns ? low->limits.mark_ns : tight_ns;
+}
+
 void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *stream,
 		    const struct hb_spatial_view *view, int64_t now_ns, const struct hb_spatial_shape *shape,
 		    struct hb_spatial_answer *answer)
@@ -388,6 +395,7 @@ void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *
 					     .beside = view->present,
 					     .known = launch.known,
 					     .light = is_light(low, &launch),
+					     .mark_ns = mark_distance(low, view),
 					     .part = shape->left_ppm != 0};
 	if (shape->flags & HB_SPATIAL_FREE)
 		answer_go(answer, 0, launch.alone_ns, 0);

@@ -197,6 +197,7 @@ struct hb_spatial_answer {
 	bool part;             /* only a part of the grid */
 	bool light;            /* the launch is light */
 	bool slower;           /* the mask makes it slower, or may do so */
+	uint32_t mark_ns;      /* GO, SPLIT: a mark follows when more than this has no mark yet */
 	uint32_t part_ppm;     /* SPLIT: share of the grid's blocks; GO: 1000000 */
 	bool for_high;         /* WAIT: for HP; false = for LP's own work in flight */
 	int64_t until_ns;      /* WAIT: ask again at this time */
@@ -209,7 +210,7 @@ void hb_spatial_limits_init(struct hb_spatial_limits *limits, uint32_t sms);
 /*
  * Computes all windows from one: window_ns beside and between requests; half where a new
  * request may be delayed by more than it allows; four times where all launches are
- * masked; an eighth while HP allows nothing. A mark is written after each eighth.
+ * masked; a sixteenth while HP allows nothing. A mark is written after each eighth, or after half of that sixteenth.
  */
 void hb_spatial_limits_set_window(struct hb_spatial_limits *limits, uint32_t window_ns);
 void hb_spatial_low_init(struct hb_spatial_low *low, const struct hb_spatial_limits *limits);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The token of a tenant that is a container. Nobody can put a token of its own into each container: a CDI specification
- * gives all containers the same variables. So HB_TENANT=container means that all processes of the container form one
+ * The token of a tenant that is a container. A CDI specification gives all containers the same
+ * variables, so it cannot contain a token for each of them. So HB_TENANT=container means that all processes of the container form one
  * tenant, and each process makes the token from its mount namespace, which no two containers share.
  *
  * Other users can guess such a token. The daemon therefore also compares user and container (tenancy.h).

@@ -78,7 +78,8 @@ enum hb_protocol_feature {
 	HB_PROTOCOL_SUPERVISION = 2, /* HB_REGISTER_SUPERVISED and TERMINATE */
 	HB_PROTOCOL_ELASTIC = 4,     /* HB_REGISTER_ELASTIC, and MEMORY of HP */
 	HB_PROTOCOL_PLACEMENT = 8,   /* PLACE */
-	HB_PROTOCOL_ALL_FEATURES = 15,
+	HB_PROTOCOL_OVER = 16,       /* HB_REGISTER_OVER */
+	HB_PROTOCOL_ALL_FEATURES = 31,
 };
 
 struct hb_msg_hello {
@@ -113,7 +114,9 @@ enum hb_register_flags {
 		32, /* with CREATE: if the tenant runs in the MPS server, the process stays as its supervisor */
 	/* with CREATE, low priority: the tenant's memory may move; only a daemon with HB_PROTOCOL_ELASTIC knows it */
 	HB_REGISTER_ELASTIC = 64,
-	HB_REGISTER_ALL_FLAGS = 127,
+	/* with ELASTIC: what does not fit is created in memory of the host; only a daemon with HB_PROTOCOL_OVER knows it */
+	HB_REGISTER_OVER = 128,
+	HB_REGISTER_ALL_FLAGS = 255,
 };
 
 struct hb_msg_register {

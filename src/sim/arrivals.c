@@ -41,11 +41,14 @@ struct hb_arrivals {
 	/* From a file. */
 	int64_t *times_ns;
 	uint32_t n_times;
+	uint32_t first;     /* of a trace: the index of the time that is 0 */
+	double time_factor; /* of a trace: how much slower it is than the file */
 	size_t room;
 };
 
 static const char how_to_write[] =
-	"write RATE/s, RATE/s:periodic, RATE/s:burst, RATE/s:burst=RATIO,SECONDS, closed or file:PATH";
+	"write RATE/s, RATE/s:periodic, RATE/s:burst, RATE/s:burst=RATIO,SECONDS, RATE/s:trace=PATH, closed or "
+	"file:PATH";
 
 /* Saturates: INT64_MAX says that nothing comes any more. */
 static int64_t add_ns(int64_t now_ns, double ns)
@@ -86,6 +89,18 @@ static int64_t next_burst(struct hb_arrivals *arrivals)
 	}
 }
 
+/* The time after the file's last one is as long after it as the mean gap. */
+static int64_t next_of_trace(const struct hb_arrivals *arrivals)
+{
+	const int64_t *times_ns = arrivals->times_ns;
+	uint64_t at = arrivals->first + arrivals->count + 1, rounds = at / arrivals->n_times;
+	double n = arrivals->n_times, last_ns = (double)times_ns[arrivals->n_times - 1];
+	double round_ns = last_ns + last_ns / n;
+	double ns = (double)rounds * round_ns + (double)times_ns[at % arrivals->n_times] -
+		    (double)times_ns[arrivals->first];
+	return add_ns(0, ns * arrivals->time_factor);
+}
+
 int64_t hb_arrivals_next(struct hb_arrivals *arrivals)
 {
 	int64_t next = INT64_MAX;
@@ -104,6 +119,9 @@ int64_t hb_arrivals_next(struct hb_arrivals *arrivals)
 	case HB_ARRIVE_FILE:
 		if (arrivals->count < arrivals->n_times)
 			next = arrivals->times_ns[arrivals->count];
+		break;
+	case HB_ARRIVE_TRACE:
+		next = next_of_trace(arrivals);
 		break;
 	case HB_ARRIVE_CLOSED:
 		break;
@@ -141,6 +159,13 @@ static int read_time(struct hb_arrivals *arrivals, const struct hb_line_reader *
 	return code ? hb_line_error(lines, error, code, "out of memory") : 0;
 }
 
+/* Cuts the other columns of a table off. Returns whether the line is the table's first one, which names the columns. */
+static bool is_heading(char *line)
+{
+	line[strcspn(line, ",")] = '\0';
+	return strcmp(line, "arrival_s") == 0;
+}
+
 static int read_times(struct hb_arrivals *arrivals, const char *path, struct hb_error *error)
 {
 	struct hb_line_reader *lines;
@@ -149,7 +174,7 @@ static int read_times(struct hb_arrivals *arrivals, const char *path, struct hb_
 		return code;
 	char *line = NULL;
 	while ((code = hb_line_next(lines, &line, error)) > 0) {
-		if (*line == '\0' || *line == '#')
+		if (*line == '\0' || *line == '#' || is_heading(line))
 			continue;
 		code = read_time(arrivals, lines, line, error);
 		if (code)
@@ -171,6 +196,24 @@ static int parse_file(struct hb_arrivals *arrivals, const char *path, struct hb_
 		return code;
 	int64_t last_ns = arrivals->times_ns[arrivals->n_times - 1];
 	arrivals->rate_per_s = last_ns ? arrivals->n_times * 1e9 / (double)last_ns : 0;
+	return 0;
+}
+
+/* The path, and the rate that *arrivals has already. */
+static int parse_trace(struct hb_arrivals *arrivals, const char *path, struct hb_error *error)
+{
+	double rate_per_s = arrivals->rate_per_s;
+	int code = parse_file(arrivals, path, error);
+	if (code)
+		return code;
+	if (arrivals->times_ns[arrivals->n_times - 1] == 0)
+		return hb_error_set(error, -EINVAL, "arrivals: %.200s: a trace needs times after 0", path);
+	arrivals->kind = HB_ARRIVE_TRACE;
+	/* n times and the gap after the last one take (n + 1) / n of the last time. */
+	double n = arrivals->n_times;
+	arrivals->time_factor = arrivals->rate_per_s / rate_per_s * n / (n + 1);
+	arrivals->rate_per_s = rate_per_s;
+	arrivals->first = (uint32_t)hb_rng_below(&arrivals->rng, arrivals->n_times);
 	return 0;
 }
 
@@ -231,6 +274,8 @@ static int parse_rate(struct hb_arrivals *arrivals, const char *spec, struct hb_
 		return parse_periodic(arrivals, spec, shape + 9, error);
 	else if (strcmp(shape, ":burst") == 0 || strncmp(shape, ":burst=", 7) == 0)
 		return parse_burst(arrivals, spec, shape + 6, error);
+	else if (strncmp(shape, ":trace=", 7) == 0)
+		return parse_trace(arrivals, shape + 7, error);
 	else
 		return hb_error_set(error, -EINVAL, "arrivals '%.80s': unknown '%.40s'; %s", spec, shape, how_to_write);
 	return 0;

@@ -7,9 +7,12 @@
  *   60/s:burst         Markov-modulated Poisson: mean 60/s, on-state 5 times
  *                      the off-state's rate, mean sojourn 0.5 s (the constants
  *                      are in arrivals.c); burst=R,T sets ratio and sojourn
+ *   60/s:trace=PATH    the times of the file (as below), faster or slower so that
+ *                      the mean is 60/s, from a random one on, again and again
  *   closed             the next request begins when the last one ended
  *   file:PATH          times in seconds, one on each line, ascending; empty lines
- *                      and lines that begin with '#' are ignored; may be gzip
+ *                      and lines that begin with '#' are ignored; may be gzip.
+ *                      Or a table with commas whose first column is arrival_s
  * A generator is seeded; the same spec and seed give the same times everywhere
  * (integer and IEEE double arithmetic only).
  */
@@ -21,7 +24,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum hb_arrival_kind { HB_ARRIVE_POISSON, HB_ARRIVE_PERIODIC, HB_ARRIVE_BURST, HB_ARRIVE_CLOSED, HB_ARRIVE_FILE };
+enum hb_arrival_kind {
+	HB_ARRIVE_POISSON,
+	HB_ARRIVE_PERIODIC,
+	HB_ARRIVE_BURST,
+	HB_ARRIVE_CLOSED,
+	HB_ARRIVE_FILE,
+	HB_ARRIVE_TRACE
+};
 
 struct hb_arrivals;
 

@@ -70,7 +70,22 @@ static int open_streams(struct hb_program *program, struct hb_simulation *simula
 	return program->stream < 0 ? program->stream : 0;
 }
 
-static int make_part(const struct hb_simulation *simulation, const struct hb_sim_phase *phase,
+/*
+ * A kernel of a program with memory on the host reads and writes that part of its bytes over PCIe, besides all others: it takes
+ * as long as the slower of the two. All bytes are used equally often, which is the worst that a program has to expect.
+ */
+static void charge_host_memory(struct hb_gpu_model_work *work, const struct hb_gpu_spec *spec, uint32_t percent)
+{
+	double share = percent / 100.0, local = work->memory_share * (1 - share);
+	double host = work->memory_share * share * spec->memory_bytes_per_s / spec->pcie_h2d_bytes_per_s;
+	double longer = host > 1 ? host : 1;
+	if (work->kind != HB_GPU_MODEL_KERNEL || !percent)
+		return;
+	work->duration_ns = (int64_t)((double)work->duration_ns * longer + 0.5);
+	work->memory_share = local / longer;
+}
+
+static int make_part(const struct hb_simulation *simulation, const struct hb_sim_phase *phase, uint32_t host_percent,
 		     struct hb_program_part *part)
 {
 	const struct hb_workload *workload = phase->workload;
@@ -84,6 +99,8 @@ static int make_part(const struct hb_simulation *simulation, const struct hb_sim
 		return -ENOMEM;
 	for (uint32_t op = 0; op < workload->n_ops; op++)
 		hb_program_fill_work(&part->works[op], simulation->options->traces, &workload->ops[op]);
+	for (uint32_t op = 0; op < workload->n_ops; op++)
+		charge_host_memory(&part->works[op], &simulation->spec, host_percent);
 	double recorded_power = matrix_share(part);
 	for (uint32_t op = 0; op < workload->n_ops; op++)
 		part->works[op].recorded_power = recorded_power;
@@ -107,7 +124,7 @@ static int make_parts(struct hb_program *program, const struct hb_simulation *si
 	for (uint32_t i = 0; i < hb_service_phases(program->tenant); i++) {
 		struct hb_sim_phase phase = hb_service_phase(program->tenant, i);
 		program->n_parts = i + 1;
-		int result = make_part(simulation, &phase, &program->parts[i]);
+		int result = make_part(simulation, &phase, program->tenant->host_percent, &program->parts[i]);
 		if (result < 0)
 			return result;
 	}

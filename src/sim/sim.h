@@ -24,13 +24,14 @@ struct hb_sim_phase {
 
 struct hb_sim_tenant {
 	const struct hb_workload *workload;
-	char label[80];       /* "resnet50_b1:graph" */
-	bool graph;           /* one CUDA graph an iteration */
-	const char *arrivals; /* HP: see arrivals.h; LP: NULL = closed loop */
-	uint32_t weight;      /* LP: share of the GPU among LP tenants; 0 = 1 */
-	uint32_t copy_weight; /* LP: share of PCIe; 0 = weight */
-	int64_t slo_ns;       /* HP: 0 none, -1 auto = p99 alone, else the bound */
-	uint32_t tokens;      /* HP: iterations that follow each other at each arrival, each a request; 0 = 1 */
+	char label[80];        /* "resnet50_b1:graph" */
+	bool graph;            /* one CUDA graph an iteration */
+	const char *arrivals;  /* HP: see arrivals.h; LP: NULL = closed loop */
+	uint32_t weight;       /* LP: share of the GPU among LP tenants; 0 = 1 */
+	uint32_t copy_weight;  /* LP: share of PCIe; 0 = weight */
+	uint32_t host_percent; /* LP: share of its memory that is on the host, because it did not fit */
+	int64_t slo_ns;        /* HP: 0 none, -1 auto = p99 alone, else the bound */
+	uint32_t tokens;       /* HP: iterations that follow each other at each arrival, each a request; 0 = 1 */
 	/* HP: the phases after the first, in order of time. */
 	struct hb_sim_phase later[HB_SIM_PHASES_MAX - 1];
 	uint32_t n_later;

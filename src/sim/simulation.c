@@ -346,10 +346,12 @@ static int run_alone(const struct hb_sim_options *options, const struct hb_gpu_s
 	alone.n_high = high;
 	alone.n_low = !high;
 	alone.interval_ns = 0;
-	if (high)
+	if (high) {
 		alone.high[0] = options->high[index];
-	else
+	} else {
 		alone.low[0] = options->low[index];
+		alone.low[0].host_percent = 0; /* alone, all of its memory fits */
+	}
 	if (!high && alone.seconds > LOW_ALONE_SECONDS)
 		alone.seconds = LOW_ALONE_SECONDS;
 	/* The same arrivals as among the others: see hb_program_init(). */

@@ -58,6 +58,7 @@ static void apply_action(struct hb_simulation *simulation, const struct hb_actio
 		break;
 	case HB_ACTION_MEMORY_MOVE:
 	case HB_ACTION_MEMORY_RETURN: /* answers to events that the simulation does not post: it has no memory */
+	case HB_ACTION_MEMORY_EVICT:
 	case HB_ACTION_MEMORY_ANSWER:
 	case HB_ACTION_KINDS:
 		break;

@@ -27,18 +27,26 @@ static inline uint8_t *fixture(const char *name, size_t *size)
 	return bytes;
 }
 
-/* The cubin in kernels.fatbin. */
-static inline uint8_t *fixture_cubin(size_t *size)
+/* The cubin for this architecture in a fatbin. */
+static inline uint8_t *fixture_for(const char *name, unsigned arch, size_t *size)
 {
 	struct hb_fatbin fatbin;
 	struct hb_fatbin_entry entry;
 	size_t file_size;
-	uint8_t *bytes, *file = fixture("kernels.fatbin", &file_size);
+	uint8_t *bytes, *file = fixture(name, &file_size);
 	assert_int_equal(hb_fatbin_open(&fatbin, file, file_size), 0);
-	assert_int_equal(hb_fatbin_next(&fatbin, &entry), 1);
+	do
+		assert_int_equal(hb_fatbin_next(&fatbin, &entry), 1);
+	while (entry.arch != arch);
 	assert_int_equal(hb_fatbin_unpack(&entry, &bytes, size), 0);
 	free(file);
 	return bytes;
+}
+
+/* The cubin in kernels.fatbin. */
+static inline uint8_t *fixture_cubin(size_t *size)
+{
+	return fixture_for("kernels.fatbin", 90, size);
 }
 
 #endif

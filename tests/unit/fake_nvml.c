@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libnvidia-ml.so.1 for tests. What it says is in environment variables, read
- * at each call, so that a test can change them:
+ * A libnvidia-ml.so.1 for tests. Its answers come from environment variables, which it
+ * reads at each call, so that a test can change them:
  *   HB_FAKE_NVML_COMPUTE, HB_FAKE_NVML_MPS   "PID:BYTES,PID:-,..." (-: not available)
  *   HB_FAKE_NVML_BUSY                        "PID:PERCENT,...", one sample for each entry
  *   HB_FAKE_NVML_STRIDE                      bytes a record has: 16, 24 (default) or 32

@@ -92,6 +92,35 @@ static void bursts_have_the_rate_and_more_spread(void **state)
 	assert_float_equal(variation, 1, 0.02);
 }
 
+/* The gaps of the file repeat in their order, at the rate that was asked for. */
+static void trace_has_the_gaps_of_its_file_at_another_rate(void **state)
+{
+	char *path = test_text("trace.csv", "arrival_s,tokens\n0.000,7\n1.000,3\n1.000,4\n4.000,1\n"), spec[200];
+	snprintf(spec, sizeof spec, "8/s:trace=%s", path);
+	struct hb_arrivals *arrivals = arrivals_of(spec, 1);
+	/* Four times and a gap of 1 s in 5 s become half a second: gaps of 100, 0, 300 and 100 ms. */
+	const int64_t gaps_ms[] = {100, 0, 300, 100};
+	assert_int_equal(hb_arrivals_kind(arrivals), HB_ARRIVE_TRACE);
+	assert_float_equal(hb_arrivals_rate_per_s(arrivals), 8, 1e-9);
+	int64_t times_ms[401];
+	for (int i = 0; i < 401; i++)
+		times_ms[i] = (hb_arrivals_next(arrivals) + 500000) / 1000000;
+	assert_int_equal(times_ms[400] - times_ms[0], 50000);
+	int begin = 0;
+	while (times_ms[begin + 1] - times_ms[begin] != 0)
+		begin++;
+	for (int i = 0; i < 300; i++)
+		assert_int_equal(times_ms[begin + i + 1] - times_ms[begin + i], gaps_ms[(i + 1) % 4]);
+	hb_arrivals_free(arrivals);
+	free(path);
+	path = test_text("zero.txt", "0\n0\n");
+	snprintf(spec, sizeof spec, "8/s:trace=%s", path);
+	struct hb_error error = {0};
+	assert_int_equal(hb_arrivals_new(spec, 1, &arrivals, &error), -EINVAL);
+	assert_non_null(strstr(error.text, "a trace needs times after 0"));
+	free(path);
+}
+
 static void closed_has_no_times(void **state)
 {
 	struct hb_arrivals *arrivals = arrivals_of("closed", 1);
@@ -194,7 +223,9 @@ static void file_errors(void **state)
 	assert_string_equal(error.text, "/nonexistent: cannot open: No such file or directory");
 }
 
-#define HOW "write RATE/s, RATE/s:periodic, RATE/s:burst, RATE/s:burst=RATIO,SECONDS, closed or file:PATH"
+#define HOW \
+	"write RATE/s, RATE/s:periodic, RATE/s:burst, RATE/s:burst=RATIO,SECONDS, RATE/s:trace=PATH, closed or " \
+	"file:PATH"
 
 static void spec_errors(void **state)
 {
@@ -225,6 +256,7 @@ int main(void)
 		cmocka_unit_test(periodic_may_begin_later),
 		cmocka_unit_test(periodic_is_even_and_does_not_drift),
 		cmocka_unit_test(bursts_have_the_rate_and_more_spread),
+		cmocka_unit_test(trace_has_the_gaps_of_its_file_at_another_rate),
 		cmocka_unit_test(closed_has_no_times),
 		cmocka_unit_test(first_times_of_seed_1),
 		cmocka_unit_test(seeds_differ_and_repeat),

@@ -185,13 +185,11 @@ static void facts_of_a_kernel_are_read(void **state)
 }
 
 /* Each kernel's name contains the expected decision. */
-static void each_kernel_gets_the_expected_decision(void **state)
+static void expect_decisions(uint8_t *bytes, size_t size, unsigned n_run_expected, unsigned n_whole_expected)
 {
 	struct hb_cubin cubin;
 	struct hb_code_facts facts;
-	size_t size;
 	unsigned n_run = 0, n_whole = 0;
-	uint8_t *bytes = fixture_cubin(&size);
 	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
 	for (uint32_t i = 0; i < cubin.n_kernels; i++) {
 		const char *name = cubin.kernels[i].name;
@@ -206,10 +204,28 @@ static void each_kernel_gets_the_expected_decision(void **state)
 			n_whole++;
 		}
 	}
-	assert_int_equal(n_run, 7);
-	assert_int_equal(n_whole, 11);
+	assert_int_equal(n_run, n_run_expected);
+	assert_int_equal(n_whole, n_whole_expected);
 	hb_cubin_close(&cubin);
 	free(bytes);
+}
+
+static void each_kernel_gets_the_expected_decision(void **state)
+{
+	size_t size;
+	uint8_t *bytes = fixture_cubin(&size);
+	expect_decisions(bytes, size, 7, 11);
+}
+
+/* GPUs before sm_90 have no clusters and no dependent kernels. */
+static void kernels_of_other_generations_get_the_same_decision(void **state)
+{
+	static const unsigned archs[][2] = {{80, 8}, {89, 8}, {100, 11}};
+	for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+		size_t size;
+		uint8_t *bytes = fixture_for("generations.fatbin", archs[i][0], &size);
+		expect_decisions(bytes, size, 7, archs[i][1]);
+	}
 }
 
 /* Returns the rule's decision about a kernel decide_after one change to the file. */
@@ -298,13 +314,43 @@ static void one_change_makes_a_kernel_unsplittable(void **state)
 	assert_int_equal(decide_after("run_plain", a_broken_record), HB_SPLIT_form);
 }
 
+/* An instruction of two words, with the schedule that does not matter. */
+static enum hb_split_reason decide_instruction(unsigned arch, uint64_t low, uint64_t high)
+{
+	uint8_t code[HB_SASS_BYTES];
+	size_t where;
+	hb_sass_put(code, 0, (struct hb_sass){low, high});
+	return hb_sass_check(arch, code, sizeof code, &where);
+}
+
+static void forms_of_instructions_decide(void **state)
+{
+	const uint64_t bindless = UINT64_C(1) << 27, bank_3 = UINT64_C(3) << 54;
+	/* IMAD R18, R0, c[0x0][0x0], R3; its bank 3; cx[UR0][0x0] */
+	assert_int_equal(decide_instruction(80, 0x0000000000127a24, 0x78e0203), HB_SPLIT_none);
+	assert_int_equal(decide_instruction(80, 0x0000000000127a24 | bank_3, 0x78e0203), HB_SPLIT_variables);
+	assert_int_equal(decide_instruction(80, 0x0000000000127a24, 0x78e0203 | bindless), HB_SPLIT_instruction);
+	/* LDCU UR7, c[0x0][0x370]; its bank 3; without bit 91 */
+	assert_int_equal(decide_instruction(100, 0x00006e00ff0777ac, 0x08000800), HB_SPLIT_none);
+	assert_int_equal(decide_instruction(100, 0x00006e00ff0777ac | bank_3, 0x08000800), HB_SPLIT_variables);
+	assert_int_equal(decide_instruction(100, 0x00006e00ff0777ac, 0x00000800), HB_SPLIT_instruction);
+	assert_int_equal(decide_instruction(90, 0x00006e00ff0777ac, 0x08000800), HB_SPLIT_instruction);
+	/* UGETNEXTWORKID.BROADCAST; UTCBAR */
+	assert_int_equal(decide_instruction(100, 0x73ca, 0), HB_SPLIT_steals);
+	assert_int_equal(decide_instruction(100, 0x73e9, 0), HB_SPLIT_instruction);
+}
+
 static void kernels_of_other_architectures_are_not_split(void **state)
 {
 	static const uint8_t exit[16] = {0x4d, 0x79};
 	size_t where;
 	assert_int_equal(hb_sass_check(90, exit, sizeof exit, &where), HB_SPLIT_none);
-	assert_int_equal(hb_sass_check(100, exit, sizeof exit, &where), HB_SPLIT_arch);
+	assert_int_equal(hb_sass_check(120, exit, sizeof exit, &where), HB_SPLIT_arch);
 	assert_int_equal(hb_sass_check(90, exit, 15, &where), HB_SPLIT_form);
+	assert_true(hb_sass_is_proven(90));
+	assert_false(hb_sass_is_proven(80) || hb_sass_is_proven(100) || hb_sass_is_proven(120));
+	assert_true(hb_sass_runs_on(80, 89) && hb_sass_runs_on(90, 90));
+	assert_false(hb_sass_runs_on(89, 86) || hb_sass_runs_on(80, 90) || hb_sass_runs_on(90, 100));
 }
 
 int main(void)
@@ -320,6 +366,8 @@ int main(void)
 		cmocka_unit_test(a_cubin_of_another_form_is_not_supported),
 		cmocka_unit_test(facts_of_a_kernel_are_read),
 		cmocka_unit_test(each_kernel_gets_the_expected_decision),
+		cmocka_unit_test(kernels_of_other_generations_get_the_same_decision),
+		cmocka_unit_test(forms_of_instructions_decide),
 		cmocka_unit_test(one_change_makes_a_kernel_unsplittable),
 		cmocka_unit_test(kernels_of_other_architectures_are_not_split),
 	};

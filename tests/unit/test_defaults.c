@@ -60,6 +60,7 @@ static void the_core_starts_with_the_table(void **state)
 	assert_int_equal(config.quantum_ns, HB_DEFAULT_QUANTUM_NS);
 	assert_int_equal(config.turn_grace_ns, HB_DEFAULT_TURN_GRACE_NS);
 	assert_int_equal(config.stall_limit_ns, HB_DEFAULT_STALL_LIMIT_NS);
+	assert_int_equal(config.memory_room_ns, HB_DEFAULT_MEMORY_ROOM_NS);
 	assert_int_equal(config.switch_ns, HB_DEFAULT_SWITCH_NS);
 }
 

@@ -359,6 +359,25 @@ static void test_keeps_for_what_is_due_at_once(void **state)
 		    rig.costs.budget_cap_ns * 9 / 10); /* two switches are saved, so it costs LP nothing */
 }
 
+/*
+ * Tokens of a language model: 1.1 ms of work, then the host needs 0.48 ms, which is longer than two switches. LP would get a
+ * fifth of each gap, and each token would wait for a switch.
+ */
+static void test_keeps_between_tokens_without_an_end(void **state)
+{
+	(void)state;
+	struct rig rig;
+	rig_init_late(&rig);
+	for (int i = 0; i < 1000; i++) {
+		hb_foresight_busy(&rig.foresight, rig.now_ns);
+		pass(&rig, rig.now_ns + 1100 * US);
+		hb_foresight_idle_kept(&rig.foresight, rig.now_ns, hb_foresight_keep_ns(&rig.foresight, rig.now_ns));
+		pass(&rig, rig.now_ns + (460 + i * 7 % 41) * US);
+	}
+	assert_true(rig.foresight.counts.hidden >= 950);
+	assert_int_equal(rig.foresight.counts.throttled, 0);
+}
+
 /* Negative controls: much later work, no LP, no budget. */
 static void test_keeps_only_where_it_pays(void **state)
 {
@@ -522,6 +541,7 @@ int main(void)
 		cmocka_unit_test(test_a_connection_heard_often_is_one),
 		cmocka_unit_test(test_who_waits_for_too_long_came_for_something_else),
 		cmocka_unit_test(test_keeps_for_what_is_due_at_once),
+		cmocka_unit_test(test_keeps_between_tokens_without_an_end),
 		cmocka_unit_test(test_keeps_only_where_it_pays),
 		cmocka_unit_test(test_the_worst_sign_is_throttled_first),
 		cmocka_unit_test(test_random),

@@ -29,7 +29,7 @@ int64_t hb_clock_now_ns(void)
 	return gpu.now_ns += 50000;
 }
 
-uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS])
+uint32_t hb_mask_bits(unsigned number, uint8_t bits[HB_MASK_BITS])
 {
 	uint32_t n = 0;
 	for (int bit = 0; bit < HB_GPC_BITS; bit++)
@@ -147,8 +147,9 @@ static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice
 	uint8_t bits[HB_GPC_BITS];
 	(void)device;
 	*value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9
-		 : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? (int)hb_mask_bits(bits) * HB_GPC_SMS_PER_BIT
-									 : 233472;
+		 : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+			 ? (int)hb_mask_bits(0, bits) * HB_GPC_SMS_PER_BIT
+			 : 233472;
 	return CUDA_SUCCESS;
 }
 

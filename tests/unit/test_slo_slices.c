@@ -8,6 +8,8 @@
 #define SLO_NS (20 * MS)
 
 struct service {
+	int64_t slo_ns; /* 0 = SLO_NS */
+	bool paced;
 	struct hb_slo_slices slices;
 	int64_t now_ns;
 };
@@ -17,9 +19,10 @@ static unsigned serve(struct service *service, unsigned count, int64_t pause_ns,
 {
 	unsigned changes = 0;
 	for (unsigned i = 0; i < count; i++) {
-		struct hb_request request = {.begin_ns = service->now_ns + pause_ns};
+		struct hb_request request = {
+			.begin_ns = service->now_ns + pause_ns, .took_ns = took_ns, .paced = service->paced};
 		request.end_ns = service->now_ns = request.begin_ns + took_ns;
-		changes += hb_slo_slices_note(&service->slices, SLO_NS, &request);
+		changes += hb_slo_slices_note(&service->slices, service->slo_ns ? service->slo_ns : SLO_NS, &request);
 	}
 	return changes;
 }
@@ -92,6 +95,38 @@ static void the_slack_is_left_to_requests_that_queue(void **state)
 	assert_int_equal(low_slice(&service), 0);
 }
 
+static void times_of_tokens_are_not_compared_with_those_of_requests(void **state)
+{
+	struct service service = {.now_ns = MS};
+	serve(&service, 64, MS / 100, 19 * MS); /* single requests leave no slack */
+	assert_int_equal(low_slice(&service), 0);
+	service.paced = true;
+	assert_int_equal(serve(&service, 64, MS / 100, 3 * MS), 1);
+	assert_true(low_slice(&service) > 0);
+}
+
+/* The time alone of tokens is the mean, so that a prompt among them does not hide the slack. */
+static void the_mean_of_tokens_decides(void **state)
+{
+	struct service service = {.now_ns = MS, .paced = true};
+	serve(&service, 56, MS / 100, 4 * MS);
+	serve(&service, 8, MS / 100, 18 * MS);
+	assert_true(service.slices.learned);
+	assert_int_equal(service.slices.alone_ns, (56 * 4 + 8 * 18) * MS / 64);
+}
+
+/* With another objective the share may grow after one calm batch again. */
+static void another_objective_forgets_failures(void **state)
+{
+	struct service service = {.now_ns = MS};
+	serve(&service, 64, 10 * MS, 4 * MS);
+	for (int i = 0; i < 20; i++)
+		serve(&service, 2, 40 * MS, 21 * MS);
+	assert_int_equal(serve(&service, 64, 20 * MS, 9 * MS), 0);
+	service.slo_ns = 2 * SLO_NS;
+	assert_int_equal(serve(&service, 64, 20 * MS, 9 * MS), 1);
+}
+
 /* In a burst of eight the last one waited for the others: 7 x 3 ms / 2, more than its own time shows. */
 static void the_wait_in_a_burst_counts(void **state)
 {
@@ -121,6 +156,9 @@ int main(void)
 		cmocka_unit_test(the_share_follows_what_requests_show),
 		cmocka_unit_test(all_of_the_slack_is_used_at_most),
 		cmocka_unit_test(tokens_do_not_wait_for_each_other),
+		cmocka_unit_test(times_of_tokens_are_not_compared_with_those_of_requests),
+		cmocka_unit_test(the_mean_of_tokens_decides),
+		cmocka_unit_test(another_objective_forgets_failures),
 		cmocka_unit_test(the_slack_is_left_to_requests_that_queue),
 		cmocka_unit_test(the_wait_in_a_burst_counts),
 		cmocka_unit_test(the_time_alone_is_learned_again),

@@ -170,7 +170,7 @@ static void test_a_slow_cpu_is_not_blamed_on_low(void **state)
 	}
 	for (int i = 0; i < 400; i++)
 		serve_at_pace(service, 3 * MS, service->high.closed ? 40 * US : 140 * US);
-	assert_true(reserve_of(service) > 31);
+	assert_true(service->high.kinds.last->guard.gated > 0);
 }
 
 /* The GPU sets the pace: a process that launches faster than before waits longer, which is no delay. */
@@ -186,7 +186,7 @@ static void test_a_faster_cpu_is_not_blamed_on_low(void **state)
 	assert_true(reserve_of(service) <= before);
 	for (int i = 0; i < 400; i++)
 		serve_at_pace(service, 2 * MS, service->high.closed ? 2 * MS : 2200 * US);
-	assert_true(reserve_of(service) > 31);
+	assert_true(service->high.kinds.last->guard.gated > 0);
 }
 
 /* A wait that was not reported (another thread had the lock) does not make an entire request count as delayed. */

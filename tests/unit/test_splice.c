@@ -238,6 +238,53 @@ static void symbols_and_segments_follow(void **state)
 		}
 }
 
+/* Splices the kernels for `arch` with the check for `gpu`. */
+static void splice_generation(unsigned arch, unsigned gpu, struct hb_splice *splice)
+{
+	struct hb_prologue prologue;
+	struct hb_cubin cubin;
+	size_t size, check_size;
+	const char *why = NULL;
+	uint8_t *bytes = fixture_for("generations.fatbin", arch, &size);
+	uint8_t *check = fixture_for("range_checks.fatbin", gpu, &check_size);
+	assert_int_equal(hb_prologue_take(&prologue, check, check_size, &why), 0);
+	assert_int_equal(prologue.arch, gpu);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
+	assert_int_equal(hb_splice(&cubin, &prologue, splice), 0);
+	hb_cubin_close(&cubin);
+	free(bytes);
+	free(check);
+}
+
+/* The check reads its bounds at the place of the new parameter: its patched words differ by the place alone. */
+static void kernels_of_other_generations_are_spliced(void **state)
+{
+	static const unsigned pairs[][3] = {{80, 80, 7},   {80, 89, 7}, {89, 89, 7},
+					    {100, 100, 7}, {89, 80, 0}, {80, 100, 0}};
+	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+		struct hb_splice splice;
+		splice_generation(pairs[i][0], pairs[i][1], &splice);
+		assert_int_equal(splice.n_split, pairs[i][2]);
+		hb_splice_free(&splice);
+	}
+}
+
+/* On sm_80 the check reads c[0x0][0x160 + place] for the first block and the word behind it for the count. */
+static void a_check_reads_its_bounds_from_operands(void **state)
+{
+	struct hb_prologue prologue;
+	size_t size;
+	const char *why = NULL;
+	uint8_t code[HB_PROLOGUE_BYTES_MAX], *bytes = fixture_for("range_checks.fatbin", 80, &size);
+	assert_int_equal(hb_prologue_take(&prologue, bytes, size, &why), 0);
+	assert_int_equal(prologue.parameter_base, 0x160);
+	assert_int_equal(prologue.n_patches, 2);
+	hb_prologue_write(&prologue, 0x40, code);
+	assert_int_equal(hb_sass_at(code, 5).low >> 38 & 0xffff, 0x1a0);
+	assert_int_equal(hb_sass_at(code, 6).low >> 38 & 0xffff, 0x1a4);
+	free(bytes);
+}
+
 static void kernels_that_do_not_fit_the_check_are_not_split(void **state)
 {
 	struct pair *pair = *state;
@@ -289,6 +336,8 @@ int main(void)
 		cmocka_unit_test(positions_in_the_code_move),
 		cmocka_unit_test(everything_else_is_unchanged),
 		cmocka_unit_test(symbols_and_segments_follow),
+		cmocka_unit_test(kernels_of_other_generations_are_spliced),
+		cmocka_unit_test(a_check_reads_its_bounds_from_operands),
 		cmocka_unit_test(kernels_that_do_not_fit_the_check_are_not_split),
 		cmocka_unit_test(layouts_that_cannot_grow_are_refused),
 	};
