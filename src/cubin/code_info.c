@@ -8,6 +8,7 @@
 #define PARAMETER_LIMIT 4088 /* bytes; with 8 more it is the limit of every CUDA 13 driver */
 #define N_PARAMETERS_LIMIT 256
 #define UNNAMED_VALUE 0x101
+#define UNNAMED_VALUE_BEFORE_SM90 0
 #define SHT_CUDA_INFO 0x70000000
 
 enum code_info_treatment { KEEP, STRIDE, PARAMETERS, LAYOUT, EXITS, REFUSE };
@@ -81,6 +82,12 @@ int hb_code_info_next(struct hb_code_info_list *list, struct hb_code_info *recor
 	return 1;
 }
 
+bool hb_code_info_is_known(const struct hb_code_info *record)
+{
+	const struct code_info_row *row = find_row(record->attribute);
+	return row && row->format == record->format;
+}
+
 unsigned hb_code_info_stride(unsigned attribute)
 {
 	const struct code_info_row *row = find_row(attribute);
@@ -110,13 +117,14 @@ static bool are_places(const struct hb_code_info *record, unsigned stride, uint6
 	return true;
 }
 
-static enum hb_split_reason read_record(const struct hb_code_info *record, uint64_t code_bytes,
+static enum hb_split_reason read_record(const struct hb_code_info *record, unsigned arch, uint64_t code_bytes,
 					struct hb_code_facts *facts)
 {
 	const struct code_info_row *row = find_row(record->attribute);
-	if (!row || row->format != record->format)
+	if (!hb_code_info_is_known(record))
 		return HB_SPLIT_attribute;
-	if (record->attribute == HB_EIATTR_ATTRIBUTE_5F && read_half(record->value) != UNNAMED_VALUE)
+	uint16_t unnamed = arch < 90 ? UNNAMED_VALUE_BEFORE_SM90 : UNNAMED_VALUE;
+	if (record->attribute == HB_EIATTR_ATTRIBUTE_5F && read_half(record->value) != unnamed)
 		return HB_SPLIT_attribute;
 	switch ((enum code_info_treatment)row->treatment) {
 	case REFUSE:
@@ -177,7 +185,7 @@ enum hb_split_reason hb_code_info_read(const struct hb_cubin *cubin, const struc
 	struct hb_code_info_list list = hb_code_info_begin(cubin, kernel->info);
 	int more;
 	while ((more = hb_code_info_next(&list, &record)) == 1) {
-		enum hb_split_reason reason = read_record(&record, code_bytes, facts);
+		enum hb_split_reason reason = read_record(&record, cubin->arch, code_bytes, facts);
 		if (reason != HB_SPLIT_none)
 			return reason;
 	}

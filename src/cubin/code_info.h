@@ -44,6 +44,8 @@ struct hb_code_info_list hb_code_info_begin(const struct hb_cubin *cubin, uint32
 /* Returns 1 and the next record; 0 at the end; -EINVAL if the record exceeds the section. */
 int hb_code_info_next(struct hb_code_info_list *list, struct hb_code_info *record);
 
+/* Returns whether the attribute has a row in this format. */
+bool hb_code_info_is_known(const struct hb_code_info *record);
 /* Returns the words per item of an attribute that lists positions in the code; 0 for other attributes. */
 unsigned hb_code_info_stride(unsigned attribute);
 

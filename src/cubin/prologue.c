@@ -62,7 +62,7 @@ static bool is_expected(unsigned opcode)
 {
 	static const uint16_t expected[] = {
 		0x919, 0x9c3,                      /* S2R, S2UR */
-		0xb82, 0xab9,                      /* LDC, ULDC */
+		0xb82, 0xab9, 0x7ac,               /* LDC, ULDC, LDCU */
 		0x202, 0x802, 0xc02, 0xc82, 0x882, /* MOV, UMOV */
 		0x2a4, 0x4a4, 0x8a4,               /* UIMAD */
 		0x224, 0x424, 0x824, 0xc24, 0xe24, /* IMAD */
@@ -70,6 +70,7 @@ static bool is_expected(unsigned opcode)
 		0x210, 0x810, 0xc10, 0xc36,        /* IADD3, VIADD */
 		0x20c, 0x80c, 0xc0c, 0x28c, 0x88c, /* ISETP, UISETP */
 		0x2ca,                             /* R2UR */
+		0xa24, 0xa10, 0xa0c,               /* IMAD, IADD3, ISETP with an operand in a constant bank */
 	};
 	for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
 		if (expected[i] == opcode)
@@ -77,10 +78,14 @@ static bool is_expected(unsigned opcode)
 	return false;
 }
 
-/* LDC R1, c[0x0][0x28] loads the stack pointer. Without the load, waiting for its scoreboard ends at once. */
+/*
+ * LDC R1, c[0x0][0x28] loads the stack pointer; before sm_90, MOV does. Without the load, waiting for its scoreboard
+ * ends at once.
+ */
 static bool loads_stack_pointer(struct hb_sass instruction)
 {
-	return hb_sass_opcode(instruction) == HB_SASS_OP_LDC && (instruction.low >> 16 & 0xff) == 1;
+	unsigned opcode = hb_sass_opcode(instruction);
+	return (opcode == HB_SASS_OP_LDC || opcode == HB_SASS_OP_MOV_BANK) && (instruction.low >> 16 & 0xff) == 1;
 }
 
 /* Finds the code before the marker in entry i. Returns NULL, or what is wrong with the entry. */
@@ -203,7 +208,8 @@ int hb_prologue_take(struct hb_prologue *prologue, const void *bytes, size_t siz
 		return code;
 	}
 	*prologue = (struct hb_prologue){0};
-	*why = cubin.arch == 90 ? extract_check(prologue, &cubin) : "the instructions of this architecture are unknown";
+	*why = hb_sass_is_known(cubin.arch) ? extract_check(prologue, &cubin)
+					    : "the instructions of this architecture are unknown";
 	hb_cubin_close(&cubin);
 	return *why ? -ENOTSUP : 0;
 }

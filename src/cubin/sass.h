@@ -3,7 +3,8 @@
  * Reads machine code, as far as the splicer must: an instruction has 16 bytes, with
  * the opcode in the low 12 bits and scheduling bits in the high word. Called by the
  * rules for splitting (can this kernel be split?) and by prologue.c (is this range
- * check sound?). Knows sm_90 only; no kernel of another architecture is split.
+ * check sound?). Knows the architectures of sass_archs.def; no kernel of another one is
+ * split.
  */
 #ifndef HB_CUBIN_SASS_H
 #define HB_CUBIN_SASS_H
@@ -27,10 +28,18 @@ struct hb_sass_schedule {
 
 enum {
 	HB_SASS_OP_LDC = 0xb82,
+	HB_SASS_OP_MOV_BANK = 0xa02,
 	HB_SASS_OP_EXIT = 0x94d,
 	HB_SASS_OP_NOP = 0x918,
 	HB_SASS_OP_PMTRIG = 0x801,
 };
+
+/* Returns whether the instructions of the architecture (90 = sm_90) are known. */
+bool hb_sass_is_known(unsigned arch);
+/* Returns whether split kernels were tried on a GPU of this architecture. */
+bool hb_sass_is_proven(unsigned arch);
+/* Returns whether a GPU of architecture `gpu` executes the instructions of `code`: same generation, not newer. */
+bool hb_sass_runs_on(unsigned code, unsigned gpu);
 
 struct hb_sass hb_sass_at(const uint8_t *code, size_t index);
 void hb_sass_put(uint8_t *code, size_t index, struct hb_sass instruction);

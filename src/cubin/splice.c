@@ -8,6 +8,7 @@
  */
 #include "cubin/splice.h"
 
+#include "cubin/sass.h"
 #include "cubin/splice_info.h"
 #include "cubin/split_rule.h"
 
@@ -107,7 +108,7 @@ static enum hb_split_reason judge_kernel(const struct splice_job *job, const str
 	enum hb_split_reason reason = hb_split_rule(job->cubin, kernel, facts);
 	if (reason != HB_SPLIT_none)
 		return reason;
-	if (job->cubin->arch != job->prologue->arch)
+	if (!hb_sass_runs_on(job->cubin->arch, job->prologue->arch))
 		return HB_SPLIT_arch;
 	if (facts->parameter_base != job->prologue->parameter_base)
 		return HB_SPLIT_parameters;

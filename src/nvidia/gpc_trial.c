@@ -225,7 +225,7 @@ enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_la
 	uint8_t bits[HB_GPC_BITS];
 	memset(effort, 0, sizeof *effort);
 	memset(seen, 0, sizeof *seen);
-	uint32_t n_bits = hb_mask_bits(bits);
+	uint32_t n_bits = hb_mask_bits(0, bits);
 	if (!n_bits)
 		return HB_GPC_NO_MASKS;
 	enum hb_gpc_state state = begin_trial(&trial);

@@ -45,8 +45,8 @@ struct hb_gpc_effort {
 };
 
 /*
- * Runs the trial in the current context, after hb_mask_probe() returned WORKS. KNOWN fills *layout; *seen and *effort are
- * always filled. Reads the clock and gives up after some seconds.
+ * Runs the trial in the current context, after hb_mask_probe() returned WORKS for GPU 0 of the caller. KNOWN fills *layout;
+ * *seen and *effort are always filled. Reads the clock and gives up after some seconds.
  */
 enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout, struct hb_gpc_seen *seen,
 			       struct hb_gpc_effort *effort);

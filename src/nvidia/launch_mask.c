@@ -33,15 +33,20 @@ struct mask_words {
 	uint32_t word[MASK_WORDS];
 };
 
-/* The spread mask for each number of TPCs; written before `state` becomes WORKS, then constant. */
-static struct mask_words masks[SMS_MAX / SMS_PER_TPC + 1];
-static uint8_t bits_found[MASK_BITS];
-/* The mask of entire GPCs for each number of TPCs, and the layout it was made for; written once before `in_force` points here. */
-static struct mask_words gpc_masks[SMS_MAX / SMS_PER_TPC + 1];
-static uint8_t gpc_layout[MASK_BITS];
-static bool gpcs_made;
-static _Atomic(const struct mask_words *) in_force = masks;
-static _Atomic(uint32_t) state, sms_all, tpcs_all;
+/* What is known of one GPU. Which bits are real differs from GPU to GPU. */
+struct masked_gpu {
+	/* The spread mask for each number of TPCs; written before `state` becomes WORKS, then constant. */
+	struct mask_words spread[SMS_MAX / SMS_PER_TPC + 1];
+	uint8_t bits[MASK_BITS]; /* those that stand for a TPC */
+	/* The mask of entire GPCs for each number of TPCs, and the layout it was made for; written once before `whole` is set. */
+	struct mask_words gpcs[SMS_MAX / SMS_PER_TPC + 1];
+	uint8_t gpc_layout[MASK_BITS];
+	bool gpcs_made;
+	_Atomic(bool) whole; /* masks exclude entire GPCs now */
+	_Atomic(uint32_t) state, sms;
+};
+
+static struct masked_gpu gpus[HB_MASK_GPUS];
 static _Atomic(uint64_t) called, unknown_versions;
 
 /* The mask of this thread's launches; NULL = none. Initial-exec: a thread's first use allocates nothing. */
@@ -109,6 +114,7 @@ static const char simulated[] = "HBSIM1\nmarks hb_mark\n";
 
 struct mask_trial {
 	const struct hb_mask_calls *cuda;
+	struct masked_gpu *gpu;
 	CUmodule module;
 	CUfunction kernel;
 	CUdeviceptr marks;
@@ -174,10 +180,10 @@ static int find_bits(struct mask_trial *trial, int bits[MASK_BITS])
 }
 
 /* Makes the mask for each number of TPCs, spread over the GPU; bits that stand for no TPC stay set. */
-static void make_masks(const int *bits, int n)
+static void make_masks(struct masked_gpu *gpu, const int *bits, int n)
 {
 	for (int keep = 0; keep <= n; keep++) {
-		struct mask_words *mask = &masks[keep];
+		struct mask_words *mask = &gpu->spread[keep];
 		memset(mask, 0xff, sizeof *mask);
 		for (int i = 0; i < n; i++)
 			if ((i + 1) * keep / n > i * keep / n)
@@ -204,15 +210,14 @@ static enum hb_mask_state judge_bits(struct mask_trial *trial)
 		return HB_MASK_NO_EFFECT;
 	if (n * SMS_PER_TPC != trial->sms)
 		return HB_MASK_UNCLEAR;
-	make_masks(bits, n);
+	make_masks(trial->gpu, bits, n);
 	for (int i = 0; i < n; i++)
-		bits_found[i] = (uint8_t)bits[i];
-	if (count_sms(trial, &masks[n / 2], n / 2 * SMS_PER_TPC) != n / 2 * SMS_PER_TPC)
+		trial->gpu->bits[i] = (uint8_t)bits[i];
+	if (count_sms(trial, &trial->gpu->spread[n / 2], n / 2 * SMS_PER_TPC) != n / 2 * SMS_PER_TPC)
 		return HB_MASK_UNCLEAR;
 	if (count_sms(trial, NULL, trial->sms) != trial->sms)
 		return trial->failed ? HB_MASK_CALL_FAILED : HB_MASK_STICKS;
-	atomic_store(&tpcs_all, (uint32_t)n);
-	atomic_store(&sms_all, (uint32_t)trial->sms);
+	atomic_store(&trial->gpu->sms, (uint32_t)trial->sms);
 	return HB_MASK_WORKS;
 }
 
@@ -260,9 +265,9 @@ static bool is_switched_off(void)
 	return masks_wanted && strcmp(masks_wanted, "0") == 0;
 }
 
-static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda)
+static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda, struct masked_gpu *gpu)
 {
-	struct mask_trial trial = {.cuda = cuda, .stay_ns = 8000, .calm = 0};
+	struct mask_trial trial = {.cuda = cuda, .gpu = gpu, .stay_ns = 8000, .calm = 0};
 	if (is_switched_off())
 		return HB_MASK_SWITCHED_OFF;
 	if (is_profiled())
@@ -278,31 +283,38 @@ static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda)
 	return found;
 }
 
-enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda)
+enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda, unsigned gpu)
 {
-	enum hb_mask_state known = (enum hb_mask_state)atomic_load(&state);
+	enum hb_mask_state known = (enum hb_mask_state)atomic_load(&gpus[gpu].state);
 	if (known == HB_MASK_WORKS)
 		return known;
-	known = run_trial(cuda);
-	atomic_store(&state, known);
+	known = run_trial(cuda, &gpus[gpu]);
+	atomic_store(&gpus[gpu].state, known);
 	return known;
 }
 
-void hb_mask_keep(uint32_t sms)
+void hb_mask_keep(unsigned gpu, uint32_t sms)
 {
-	uint32_t all = atomic_load_explicit(&sms_all, memory_order_acquire);
+	const struct masked_gpu *known = &gpus[gpu];
+	uint32_t all = atomic_load_explicit(&known->sms, memory_order_acquire);
 	uint32_t half = (all / SMS_PER_TPC + 1) / 2, tpcs = sms / SMS_PER_TPC;
-	const struct mask_words *table = atomic_load_explicit(&in_force, memory_order_acquire);
+	const struct mask_words *table = atomic_load_explicit(&known->whole, memory_order_acquire) ? known->gpcs
+												   : known->spread;
 	thread_mask = sms && sms < all ? &table[tpcs > half ? tpcs : half] : NULL;
+}
+
+void hb_mask_keep_all(void)
+{
+	thread_mask = NULL;
 }
 
 /* ---- entire GPCs ---------------------------------------------------------------------- */
 
-static bool are_found_bits(const uint8_t *group_of)
+static bool are_found_bits(unsigned gpu, const uint8_t *group_of)
 {
 	uint8_t found[MASK_BITS];
 	bool is_tpc[MASK_BITS] = {false};
-	uint32_t n = hb_mask_bits(found);
+	uint32_t n = hb_mask_bits(gpu, found);
 	for (uint32_t i = 0; i < n; i++)
 		is_tpc[found[i]] = true;
 	for (int bit = 0; bit < MASK_BITS; bit++)
@@ -311,43 +323,45 @@ static bool are_found_bits(const uint8_t *group_of)
 	return n > 0;
 }
 
-static void make_gpc_masks(const uint8_t *group_of)
+static void make_gpc_masks(unsigned gpu, const uint8_t *group_of)
 {
+	struct masked_gpu *known = &gpus[gpu];
 	uint8_t found[MASK_BITS], groups[MASK_BITS], rank[MASK_BITS];
-	uint32_t n = hb_mask_bits(found);
+	uint32_t n = hb_mask_bits(gpu, found);
 	for (uint32_t i = 0; i < n; i++)
 		groups[i] = group_of[found[i]];
 	for (uint32_t keep = 0; keep <= n; keep++) {
-		struct mask_words *mask = &gpc_masks[keep];
+		struct mask_words *mask = &known->gpcs[keep];
 		hb_gpc_mask_order(groups, n, ROOM_TPCS, (n - keep) % ROOM_TPCS, rank);
 		memset(mask, 0xff, sizeof *mask);
 		for (uint32_t i = 0; i < n; i++)
 			if (rank[i] < keep)
 				mask->word[found[i] / 32] &= ~(UINT32_C(1) << found[i] % 32);
 	}
-	memcpy(gpc_layout, group_of, sizeof gpc_layout);
-	gpcs_made = true;
+	memcpy(known->gpc_layout, group_of, sizeof known->gpc_layout);
+	known->gpcs_made = true;
 }
 
-bool hb_mask_use_gpcs(const uint8_t *group_of)
+bool hb_mask_use_gpcs(unsigned gpu, const uint8_t *group_of)
 {
-	if (group_of && !gpcs_made && are_found_bits(group_of))
-		make_gpc_masks(group_of);
-	if (group_of && (!gpcs_made || memcmp(gpc_layout, group_of, sizeof gpc_layout) != 0))
+	struct masked_gpu *known = &gpus[gpu];
+	if (group_of && !known->gpcs_made && are_found_bits(gpu, group_of))
+		make_gpc_masks(gpu, group_of);
+	if (group_of && (!known->gpcs_made || memcmp(known->gpc_layout, group_of, sizeof known->gpc_layout) != 0))
 		return false;
-	atomic_store_explicit(&in_force, group_of ? gpc_masks : masks, memory_order_release);
+	atomic_store_explicit(&known->whole, group_of != NULL, memory_order_release);
 	return true;
 }
 
-bool hb_mask_uses_gpcs(void)
+bool hb_mask_uses_gpcs(unsigned gpu)
 {
-	return atomic_load_explicit(&in_force, memory_order_relaxed) == gpc_masks;
+	return atomic_load_explicit(&gpus[gpu].whole, memory_order_relaxed);
 }
 
-uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS])
+uint32_t hb_mask_bits(unsigned gpu, uint8_t bits[HB_MASK_BITS])
 {
-	uint32_t n = atomic_load_explicit(&sms_all, memory_order_acquire) / SMS_PER_TPC;
-	memcpy(bits, bits_found, n);
+	uint32_t n = hb_mask_sms(gpu) / SMS_PER_TPC;
+	memcpy(bits, gpus[gpu].bits, n);
 	return n;
 }
 
@@ -362,7 +376,7 @@ void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32])
 	thread_mask = any ? &own : NULL;
 }
 
-uint32_t hb_mask_sms(void)
+uint32_t hb_mask_sms(unsigned gpu)
 {
-	return atomic_load_explicit(&sms_all, memory_order_acquire);
+	return atomic_load_explicit(&gpus[gpu].sms, memory_order_acquire);
 }

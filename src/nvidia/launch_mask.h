@@ -29,6 +29,9 @@
 
 #define HB_MASK_BITS 128
 
+/* Callers number the GPUs of the process as they like, from 0 to HB_MASK_GPUS - 1; a number always means the same GPU. */
+#define HB_MASK_GPUS 16
+
 #define HB_MASK_CALLS(X) \
 	X(cuGetExportTable) \
 	X(cuCtxGetDevice) \
@@ -54,36 +57,38 @@ struct hb_mask_calls {
 };
 
 /*
- * Tries masks in the current context, in about 15 ms. Synchronizes only with its own
+ * Tries masks in the current context, which is on this GPU, in about 15 ms. Synchronizes only with its own
  * stream; must not run during a capture. After WORKS later calls return WORKS at
- * once; UNCLEAR may be tried again later.
+ * once; UNCLEAR may be tried again later. One caller at a time.
  */
-enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda);
+enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda, unsigned gpu);
 
 /*
- * Lets this thread's launches use only `sms` SMs from now on; 0 = all. Has no effect
- * unless masks work. Never less than half of the GPU, because a cluster must fit
+ * Lets this thread's launches, which must be on this GPU, use only `sms` SMs from now on; 0 = all. Has no effect
+ * unless masks work there. Never less than half of the GPU, because a cluster must fit
  * into what remains of one GPC, or its launch never starts.
  */
-void hb_mask_keep(uint32_t sms);
+void hb_mask_keep(unsigned gpu, uint32_t sms);
+/* Lets this thread's launches use all SMs again. */
+void hb_mask_keep_all(void);
 
 /*
  * Makes masks exclude entire GPCs as far as possible (gpc_mask_order.h). group_of[bit] is the GPC of a TPC's bit, counted from 1,
  * and 0 for other bits. NULL: masks are spread over the GPU, as at first. False, without effect: the bits are not those
  * that the probe found, or differ from an earlier call. One caller at a time.
  */
-bool hb_mask_use_gpcs(const uint8_t *group_of);
+bool hb_mask_use_gpcs(unsigned gpu, const uint8_t *group_of);
 
 /* Whether masks exclude entire GPCs now. */
-bool hb_mask_uses_gpcs(void);
+bool hb_mask_uses_gpcs(unsigned gpu);
 
 /* Lists the bits that stand for a TPC, in order. Returns how many; 0 = masks do not work. For gpc_trial.h. */
-uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS]);
+uint32_t hb_mask_bits(unsigned gpu, uint8_t bits[HB_MASK_BITS]);
 
 /* Removes these bits from this thread's launches from now on, whatever they are; NULL = none. For gpc_trial.h. */
 void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32]);
 
-/* Returns the SMs of the probed GPU; 0 = masks do not work. */
-uint32_t hb_mask_sms(void);
+/* Returns the SMs of the GPU; 0 = masks do not work there. */
+uint32_t hb_mask_sms(unsigned gpu);
 
 #endif

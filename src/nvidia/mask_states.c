@@ -2,7 +2,9 @@
 /* Texts of mask_states.def; see mask_states.h. */
 #include "nvidia/mask_states.h"
 
-#include <stddef.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const texts[HB_N_MASK_STATES] = {
@@ -27,4 +29,12 @@ bool hb_mask_driver_is_known(const char *version)
 		if (strcmp(known[i], version) == 0)
 			return true;
 	return false;
+}
+
+void hb_mask_driver_number(const char *description, char *version, size_t size)
+{
+	const char *number = description;
+	while (*number && !(isdigit((unsigned char)*number) && strtol(number, NULL, 10) > 99))
+		number++;
+	snprintf(version, size, "%.*s", (int)strspn(number, "0123456789."), number);
 }

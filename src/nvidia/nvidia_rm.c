@@ -128,6 +128,9 @@ static uint32_t find_gpu(const struct watched_group *group)
 		for (uint32_t i = 0; i < n && i < HB_PAGE_GPUS; i++)
 			if (memcmp(page->gpus[i].uuid, device->uuid, sizeof device->uuid) == 0)
 				return i;
+	/* The MPS server adds GPUs to its page as it sees them, so this one is not on the page yet. */
+	if (watch.notify && device && device->known)
+		return HB_PAGE_GPUS;
 	/* The driver does not return the UUID, or it is that of a MIG instance: with one GPU on the page it must be that one. */
 	return n == 1 ? 0 : HB_PAGE_GPUS;
 }

@@ -6,6 +6,7 @@
 #include "base/install_path.h"
 #include "base/uuid.h"
 #include "gpu/provider.h"
+#include "nvidia/mask_states.h"
 #include "nvidia/nvml.h"
 #include "nvidia/xid_log.h"
 
@@ -156,27 +157,18 @@ static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 	return hb_nvml_use(hb_uuid_format(uuid, text), use);
 }
 
-/* "NVIDIA UNIX Open Kernel Module for x86_64  580.159  Release Build ...": the first number with a dot. */
-static const char *find_number(const char *version)
-{
-	while (*version && !(strchr(version, '.') && strtol(version, NULL, 10) > 99))
-		version++;
-	return version;
-}
-
 static void driver_version(char *version, size_t size)
 {
 	char line[128] = "";
 	read_value(PROC "/version", "NVRM version", line, sizeof line);
-	const char *number = find_number(line);
-	snprintf(version, size, "%.*s", (int)strspn(number, "0123456789."), number);
+	hb_mask_driver_number(line, version, size);
 }
 
 /* --- probes --------------------------------------------------------------------- */
 
 static void probe_module(struct hb_probe *probe)
 {
-	char version[128];
+	char version[128], number[32];
 	strcpy(probe->name, "kernel module");
 	probe->required = true;
 	if (!read_value(PROC "/version", "NVRM version", version, sizeof version)) {
@@ -186,7 +178,7 @@ static void probe_module(struct hb_probe *probe)
 		       "without a GPU use --gpu sim");
 		return;
 	}
-	const char *number = find_number(version);
+	hb_mask_driver_number(version, number, sizeof number);
 	snprintf(probe->found, sizeof probe->found, "%.150s", version);
 	probe->works = strtol(number, NULL, 10) >= OLDEST_DRIVER;
 	if (!probe->works)

@@ -18,6 +18,9 @@
 
 #define HB_TAKEOVER_KERNEL_NAME "hb_takeover"
 
+/* The library with which the driver compiles PTX. */
+#define HB_PTX_COMPILER "libnvidia-ptxjitcompiler.so.1"
+
 /* Special values of the word. Each change to any other value restarts the linger time, after which the kernel ends. */
 #define HB_TAKEOVER_KEEP 0u
 #define HB_TAKEOVER_END UINT32_MAX

@@ -210,7 +210,8 @@ static int64_t now_ns(void)
 
 CUresult sim_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
-	static const struct hb_sim_table table = {sizeof table, context_token, read_stats, now_ns, terminate_client};
+	static const struct hb_sim_table table = {sizeof table, context_token,    read_stats,
+						  now_ns,       terminate_client, sim_set_faults};
 	const CUuuid id = HB_SIM_TABLE_ID;
 	if (!ppExportTable || !pExportTableId)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -388,6 +388,10 @@ bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster, const u
 /* The effect of the kernels that images call `meets`. */
 hb_sim_function sim_gpc_meet;
 
+/* sim_channel.c */
+/* The effect of the kernels that images call `hammers`. */
+hb_sim_function sim_channel_hammer;
+
 /* sim_capture.c */
 
 /* Sends a task to the GPU or, during a capture, into the captured graph. Takes ownership of the task. */
@@ -456,5 +460,8 @@ CUresult sim_set_task(CUdeviceptr to, size_t pitch, unsigned value, unsigned ele
 
 /* sim_entry.c */
 CUresult sim_unsupported(const char *name);
+
+/* sim_entry.c: see hb_sim_table.set_faults. */
+uint64_t sim_set_faults(const char *list);
 
 #endif

@@ -39,32 +39,43 @@ struct driver_entry {
 struct injected_fault {
 	bool set;
 	int code, signal;
-	uint64_t after, times, slow_ms;
-	_Atomic uint64_t calls;
+	uint64_t after, times, slow_ms, calls;
 };
+static pthread_mutex_t faults_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct injected_fault faults[ENTRIES];
-static bool faulty;
+static uint64_t faults_hit;
+static atomic_bool faulty;
+
+/* Counts the call. Returns whether the failure hits it. */
+static bool is_hit(int entry, struct injected_fault *fault)
+{
+	pthread_mutex_lock(&faults_lock);
+	*fault = faults[entry];
+	faults[entry].calls++;
+	bool hit = fault->set && fault->calls >= fault->after && fault->calls - fault->after < fault->times;
+	faults_hit += hit;
+	pthread_mutex_unlock(&faults_lock);
+	return hit;
+}
 
 static CUresult fault_of(int entry)
 {
-	struct injected_fault *fault = &faults[entry];
-	if (!fault->set)
+	struct injected_fault fault;
+	if (!is_hit(entry, &fault))
 		return CUDA_SUCCESS;
-	uint64_t call = atomic_fetch_add(&fault->calls, 1);
-	if (call < fault->after || call - fault->after >= fault->times)
-		return CUDA_SUCCESS;
-	if (fault->slow_ms)
-		nanosleep(&(struct timespec){(time_t)(fault->slow_ms / 1000), (long)(fault->slow_ms % 1000) * 1000000},
+	if (fault.slow_ms)
+		nanosleep(&(struct timespec){(time_t)(fault.slow_ms / 1000), (long)(fault.slow_ms % 1000) * 1000000},
 			  NULL);
-	if (fault->signal)
-		raise(fault->signal);
-	return (CUresult)fault->code;
+	if (fault.signal)
+		raise(fault.signal);
+	return (CUresult)fault.code;
 }
 
 #define ENTER(symbol) \
 	do { \
 		CUresult fault; \
-		if (__builtin_expect(faulty, 0) && (fault = fault_of(ENTRY_##symbol)) != CUDA_SUCCESS) \
+		if (__builtin_expect(atomic_load_explicit(&faulty, memory_order_relaxed), 0) && \
+		    (fault = fault_of(ENTRY_##symbol)) != CUDA_SUCCESS) \
 			return fault; \
 	} while (0)
 
@@ -126,19 +137,36 @@ static void read_fault(char *text)
 		faults[i].after = number_after(rest, "after=", 0);
 		faults[i].times = number_after(rest, "times=", UINT64_MAX);
 		faults[i].slow_ms = number_after(rest, "slow=", 0);
-		faulty = true;
+		atomic_store(&faulty, true);
 		return;
 	}
 	hb_log_warning("HB_SIM_FAIL: %s is not a function of the simulated driver", text);
 }
 
-__attribute__((constructor)) static void read_faults(void)
+/* With the lock held, or before there are threads. */
+static void read_list(const char *list)
 {
-	const char *list = getenv("HB_SIM_FAIL");
 	char *copy = list ? strdup(list) : NULL, *state = NULL;
 	for (char *item = copy ? strtok_r(copy, ",", &state) : NULL; item; item = strtok_r(NULL, ",", &state))
 		read_fault(item);
 	free(copy);
+}
+
+__attribute__((constructor)) static void read_faults(void)
+{
+	read_list(getenv("HB_SIM_FAIL"));
+}
+
+uint64_t sim_set_faults(const char *list)
+{
+	pthread_mutex_lock(&faults_lock);
+	uint64_t hit = faults_hit;
+	memset(faults, 0, sizeof(faults));
+	faults_hit = 0;
+	atomic_store(&faulty, false);
+	read_list(list);
+	pthread_mutex_unlock(&faults_lock);
+	return hit;
 }
 
 /* HB_SIM_MISSING=cuFoo,cuBar: entry-point lookup does not find these names, as in an older driver. */

@@ -136,6 +136,10 @@ static void set_kind(struct sim_kernel *kernel, const char *what)
 		kernel->ns_param = 1;
 		kernel->host = sim_gpc_meet;
 	}
+	if (strcmp(what, "hammers") == 0) {
+		read_params(kernel, "8,8,8,8");
+		kernel->host = sim_channel_hammer;
+	}
 }
 
 static CUresult add_kernel(struct sim_image *image, const char *what, const char *name, char **state)
@@ -195,7 +199,7 @@ static CUresult read_line(struct sim_image *image, char *line)
 	if (!name)
 		return CUDA_ERROR_INVALID_IMAGE;
 	if (strcmp(what, "kernel") == 0 || strcmp(what, "takeover") == 0 || strcmp(what, "marks") == 0 ||
-	    strcmp(what, "meets") == 0)
+	    strcmp(what, "meets") == 0 || strcmp(what, "hammers") == 0)
 		return add_kernel(image, what, name, &state);
 	if (strcmp(what, "global") == 0)
 		return add_global(image, name, &state);

@@ -4,8 +4,10 @@
  * process and become a module in each context that uses them), with kernels,
  * functions and globals. The tables are guarded by sim.lock.
  */
+#include "nvidia/takeover_kernel.h"
 #include "simcuda/sim_driver.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +72,19 @@ static CUresult check_module(CUmodule module)
 	return module && module->magic == SIM_MAGIC_MODULE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* A real driver loads its compiler with the first PTX. A test may have one: HB_SIM_COMPILER=1. */
+static void call_compiler(const char *image)
+{
+	static const char ptx[] = ".version";
+	const char *wanted = getenv("HB_SIM_COMPILER");
+	if (!image || strncmp(image, ptx, sizeof ptx - 1) != 0 || !wanted || strcmp(wanted, "1") != 0)
+		return;
+	void *library = dlopen(HB_PTX_COMPILER, RTLD_NOW | RTLD_LOCAL);
+	void (*compile)(void) = library ? (void (*)(void))dlsym(library, "hb_compile") : NULL;
+	if (compile)
+		compile();
+}
+
 CUresult sim_cuModuleLoadData(CUmodule *module, const void *image)
 {
 	CUcontext context;
@@ -80,6 +95,8 @@ CUresult sim_cuModuleLoadData(CUmodule *module, const void *image)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = sim_capture_forbids_unsafe();
+	if (result == CUDA_SUCCESS)
+		call_compiler(image);
 	if (result == CUDA_SUCCESS)
 		result = sim_image_text(image, &text);
 	if (result == CUDA_SUCCESS)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hb-sim-mps-server: owns the contexts that clients of the simulated MPS share.
- * It is an ordinary CUDA program, into which the shim in its library path is
- * loaded. It makes one context for each GPU at its start and sends their tokens to
- * the control daemon. Descriptor 3 is the connection to the daemon; the server ends
- * when it closes.
+ * The shim in its library path is loaded into it. As the real server, it calls the
+ * driver behind the shim, so the shim sees no CUDA call in it, only ioctls. It makes
+ * a context on the first GPU at its start, and on another GPU when the first client
+ * wants one there, as the real server does. It sends their tokens to the control
+ * daemon. Descriptor 3 is the connection to the daemon; the server
+ * ends when it closes.
  */
 #include "base/install_path.h"
 #include "simcuda/mps_wire.h"
@@ -20,7 +22,6 @@
 static struct {
 	CUresult (*init)(unsigned);
 	CUresult (*get_export_table)(const void **, const CUuuid *);
-	CUresult (*device_count)(int *);
 	CUresult (*create)(CUcontext *, unsigned, CUdevice);
 	CUresult (*set_current)(CUcontext);
 	CUresult (*synchronize)(void);
@@ -35,22 +36,33 @@ static int find_function(void *library, const char *name, void *function)
 	return found ? 0 : -ENOENT;
 }
 
+/* The driver behind the shim, or the same library if there is no shim. */
+static int bind_driver(void)
+{
+	Dl_info driver;
+	void *address, *library = NULL;
+	memcpy(&address, &table->now_ns, sizeof address);
+	if (dladdr(address, &driver) != 0)
+		library = dlopen(driver.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+	if (!library || find_function(library, "cuInit", &cuda.init) < 0 ||
+	    find_function(library, "cuCtxCreate_v2", &cuda.create) < 0 ||
+	    find_function(library, "cuCtxSetCurrent", &cuda.set_current) < 0 ||
+	    find_function(library, "cuCtxSynchronize", &cuda.synchronize) < 0)
+		return -ENOENT;
+	return 0;
+}
+
 static int bind_library(void *library)
 {
 	const CUuuid id = HB_SIM_TABLE_ID;
 	const void *found = NULL;
-	if (!library || find_function(library, "cuInit", &cuda.init) < 0 ||
-	    find_function(library, "cuGetExportTable", &cuda.get_export_table) < 0 ||
-	    find_function(library, "cuDeviceGetCount", &cuda.device_count) < 0 ||
-	    find_function(library, "cuCtxCreate_v2", &cuda.create) < 0 ||
-	    find_function(library, "cuCtxSetCurrent", &cuda.set_current) < 0 ||
-	    find_function(library, "cuCtxSynchronize", &cuda.synchronize) < 0)
+	if (!library || find_function(library, "cuGetExportTable", &cuda.get_export_table) < 0)
 		return -ENOENT;
 	/* A real driver does not have this table; this server works only with the simulated one. */
 	if (cuda.get_export_table(&found, &id) != CUDA_SUCCESS || !found)
 		return -ENODEV;
 	table = found;
-	return 0;
+	return bind_driver();
 }
 
 /* Loads the library that the library path finds (for example the shim), else the simulated driver of this build or installation. */
@@ -72,17 +84,21 @@ static int load_driver(void)
 	return bind_library(library);
 }
 
-static int open_contexts(void)
+static int open_context(int gpu)
 {
-	int n = 0;
+	CUresult result = contexts[gpu] ? CUDA_SUCCESS : cuda.create(&contexts[gpu], 0, gpu);
+	if (result != CUDA_SUCCESS)
+		fprintf(stderr, "no context on simulated GPU %d: CUDA error %d\n", gpu, (int)result);
+	return result == CUDA_SUCCESS ? 0 : -EIO;
+}
+
+static int open_first_context(void)
+{
 	CUresult result = cuda.init(0);
 	if (result == CUDA_SUCCESS)
-		result = cuda.device_count(&n);
-	for (int i = 0; i < n && i < GPUS && result == CUDA_SUCCESS; i++)
-		result = cuda.create(&contexts[i], 0, i);
-	if (result != CUDA_SUCCESS)
-		fprintf(stderr, "no context on the simulated GPUs: CUDA error %d\n", (int)result);
-	return result == CUDA_SUCCESS ? n : -EIO;
+		return open_context(0);
+	fprintf(stderr, "no simulated GPU: CUDA error %d\n", (int)result);
+	return -EIO;
 }
 
 /* A client may have a context on each GPU. */
@@ -103,8 +119,7 @@ static void answer_question(const char *question)
 		end_client(gpu);
 		return;
 	}
-	/* The calls also make a loaded shim check its page. */
-	if (sscanf(question, "gpu %d", &gpu) != 1 || gpu < 0 || gpu >= GPUS || !contexts[gpu] ||
+	if (sscanf(question, "gpu %d", &gpu) != 1 || gpu < 0 || gpu >= GPUS || open_context(gpu) < 0 ||
 	    cuda.set_current(contexts[gpu]) != CUDA_SUCCESS || cuda.synchronize() != CUDA_SUCCESS ||
 	    table->context_token(contexts[gpu], &token) != CUDA_SUCCESS) {
 		mps_send(CONTROL_FD, "error");
@@ -123,7 +138,7 @@ int main(void)
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	int result = load_driver();
 	if (result == 0)
-		result = open_contexts();
+		result = open_first_context();
 	if (result < 0) {
 		mps_send(CONTROL_FD, "failed; see server.log");
 		return 1;

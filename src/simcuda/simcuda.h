@@ -44,6 +44,11 @@ struct hb_sim_table {
 	int64_t (*now_ns)(void);
 	/* Ends the work of a process that has joined this context. Its context is lost; the others do not notice. */
 	CUresult (*terminate_client)(CUcontext context, int pid);
+	/*
+	 * Replaces the failures of HB_SIM_FAIL in this process, "" = none, and counts calls anew. Returns how many calls the
+	 * failures before have hit.
+	 */
+	uint64_t (*set_faults)(const char *list);
 };
 
 #define HB_SIM_TABLE_ID ((CUuuid){"hb-simcuda-tbl1"})

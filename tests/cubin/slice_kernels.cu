@@ -138,6 +138,7 @@ extern "C" __global__ void whole_waits_grid(unsigned *cells, unsigned *arrived)
 	cells[LINEAR] += cells[(LINEAR + 1) % gridDim.x];
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 extern "C" __global__ void __cluster_dims__(2, 1, 1) whole_cluster(unsigned *cells)
 {
 	cells[LINEAR] += 1;
@@ -154,6 +155,7 @@ extern "C" __global__ void whole_dependents(unsigned *cells)
 	asm volatile("griddepcontrol.wait;" ::: "memory");
 	cells[LINEAR] += 1;
 }
+#endif
 
 __constant__ unsigned constant_variable[4];
 extern "C" __global__ void whole_variables_constant(unsigned *cells)

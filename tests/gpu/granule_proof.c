@@ -79,8 +79,11 @@ static void open_driver(void)
 
 static struct hb_granules *new_granules(CUmemAllocationHandleType handle_types)
 {
-	const struct hb_granule_config config = {
-		.driver = &driver, .device = 0, .granule_bytes = HB_GRANULE_BYTES_MAX, .handle_types = handle_types};
+	const struct hb_granule_config config = {.driver = &driver,
+						 .device = 0,
+						 .host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0},
+						 .granule_bytes = HB_GRANULE_BYTES_MAX,
+						 .handle_types = handle_types};
 	struct hb_granules *granules = hb_granules_new(&config);
 	if (!granules) {
 		fprintf(stderr, "granule-proof: out of memory\n");
@@ -232,7 +235,7 @@ static void prove_place(const char *name, const CUmemLocation *place, size_t byt
 	print_attributes(base + 64);
 	printf("}}, ");
 	CHECK(p_cuGraphExecDestroy(exec));
-	CHECK(hb_granules_release(granules, base));
+	CHECK(hb_granules_release(granules, base, 0, NULL));
 	CHECK(p_cuMemFree_v2(copy));
 	hb_granules_limit_host(granules, 0);
 	for (more = true; more;)
@@ -313,7 +316,7 @@ static void answer_questions(void)
 	printf("\"map_part\": %d, \"map_from_offset\": %d, ", map_result(HB_GRANULE_UNIT, 0),
 	       map_result(HB_GRANULE_UNIT, HB_GRANULE_UNIT));
 	CHECK(p_cuMemFree_v2(native));
-	CHECK(hb_granules_release(granules, base));
+	CHECK(hb_granules_release(granules, base, 0, NULL));
 	hb_granules_free(granules);
 }
 
@@ -326,7 +329,7 @@ static double measure_granules(CUmemAllocationHandleType handle_types)
 	for (int i = 0; i < ROUNDS; i++) {
 		CHECK(hb_granules_allocate(granules, HB_GRANULE_BYTES_MAX, &base));
 		CHECK(p_cuCtxSynchronize());
-		CHECK(hb_granules_release(granules, base));
+		CHECK(hb_granules_release(granules, base, 0, NULL));
 	}
 	double mean_s = seconds_since(begin_ns) / ROUNDS;
 	hb_granules_free(granules);

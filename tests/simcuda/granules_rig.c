@@ -79,7 +79,8 @@ static const struct hb_granule_driver driver = {
 	.query = query,
 	.synchronize = synchronize,
 };
-const struct hb_granule_config granule_config = {.driver = &driver, .device = 0, .granule_bytes = GRANULE};
+const struct hb_granule_config granule_config = {
+	.driver = &driver, .device = 0, .host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}, .granule_bytes = GRANULE};
 
 /* --- what must never change ------------------------------------------------------------------------ */
 

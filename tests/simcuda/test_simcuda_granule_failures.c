@@ -29,7 +29,7 @@ static void an_allocation_that_fails_leaves_nothing(void **state)
 		assert_true(failed == (result != CUDA_SUCCESS));
 		assert_int_equal(all_own_bytes() - before, failed ? 0 : 2 * GRANULE + UNIT);
 	}
-	CU(hb_granules_release(granules, base));
+	CU(hb_granules_release(granules, base, 0, NULL));
 	finish(granules, before, host_before);
 }
 
@@ -68,7 +68,7 @@ static void move_with_failures(const CUmemLocation *to, long at, long times, boo
 	CU(move_granules(granules, &local, to, a.bytes, NULL));
 	assert_true(is_intact(&a));
 	assert_int_equal(count(granules).leaked, 0);
-	CU(hb_granules_release(granules, a.base));
+	CU(hb_granules_release(granules, a.base, 0, NULL));
 	finish(granules, before, host_before);
 }
 
@@ -112,7 +112,7 @@ static int run_mover(void)
 	good = good && hb_granules_allocate(granules, 2 * GRANULE, &base) == CUDA_SUCCESS;
 	for (int i = 0; good && i + 1 < 5; i++)
 		good = move_granules(granules, route[i], route[i + 1], 2 * GRANULE, NULL) == CUDA_SUCCESS;
-	good = good && hb_granules_release(granules, base) == CUDA_SUCCESS;
+	good = good && hb_granules_release(granules, base, 0, NULL) == CUDA_SUCCESS;
 	hb_granules_free(granules);
 	return !good;
 }

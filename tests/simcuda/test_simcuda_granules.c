@@ -33,10 +33,10 @@ static void an_allocation_is_made_of_granules(void **state)
 	CU_FAILS(hb_granules_allocate(granules, 0, &none), CUDA_ERROR_INVALID_VALUE);
 	CU_FAILS(hb_granules_allocate(granules, SIZE_MAX, &none), CUDA_ERROR_OUT_OF_MEMORY);
 	CU_FAILS(hb_granules_allocate(granules, (size_t)1 << 40, &none), CUDA_ERROR_OUT_OF_MEMORY);
-	CU_FAILS(hb_granules_release(granules, a.base + UNIT), CUDA_ERROR_INVALID_VALUE);
-	CU(hb_granules_release(granules, a.base));
-	CU_FAILS(hb_granules_release(granules, a.base), CUDA_ERROR_INVALID_VALUE);
-	CU(hb_granules_release(granules, b.base));
+	CU_FAILS(hb_granules_release(granules, a.base + UNIT, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	CU(hb_granules_release(granules, a.base, 0, NULL));
+	CU_FAILS(hb_granules_release(granules, a.base, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	CU(hb_granules_release(granules, b.base, 0, NULL));
 	finish(granules, before, host_before);
 	assert_null(hb_granules_new(
 		&(struct hb_granule_config){.driver = granule_config.driver, .granule_bytes = UNIT + 1}));
@@ -56,20 +56,23 @@ static void memory_moves_and_returns(void **state)
 	fill(&old);
 	fill(&young);
 	uint64_t local_before = own_bytes(0), peer_before = own_bytes(1);
-	/* The oldest first, whole granules: 2 of the old allocation's 3. */
-	CU(move_granules(granules, &local, &peer, GRANULE + 1, NULL));
-	assert_int_equal(own_bytes(0), local_before - 2 * GRANULE);
-	assert_int_equal(own_bytes(1), peer_before + 2 * GRANULE);
+	/* The newest first, whole granules: all of the young allocation's and one of the old one's. */
+	CU(move_granules(granules, &local, &peer, GRANULE + UNIT + 1, NULL));
+	assert_int_equal(own_bytes(0), local_before - 2 * GRANULE - UNIT);
+	assert_int_equal(own_bytes(1), peer_before + 2 * GRANULE + UNIT);
 	assert_true(is_intact(&old) && is_intact(&young));
 	/* A kernel writes to what is remote now. */
 	CU(cuLaunchKernel(add_one, 1, 1, 1, 32, 1, 1, 0, NULL, (void *[]){&old.base}, NULL));
 	CU(cuCtxSynchronize());
 	/* All that is left, though more was asked for. */
 	CU(move_granules(granules, &local, &host, 100 * GRANULE, NULL));
-	assert_int_equal(count(granules).host, 2 * GRANULE + UNIT);
+	assert_int_equal(count(granules).host, 2 * GRANULE);
 	assert_int_equal(own_bytes(0), local_before - old.bytes - young.bytes);
 	assert_true(is_intact(&young));
 	CU_FAILS(move_granules(granules, &local, &host, 1, NULL), CUDA_ERROR_NOT_FOUND);
+	/* The oldest return first. */
+	CU(move_granules(granules, &peer, &local, GRANULE, NULL));
+	assert_true(hb_granules_is_home(granules, young.base) == false && count(granules).peer == GRANULE + UNIT);
 	CU(move_granules(granules, &peer, &local, 100 * GRANULE, NULL));
 	CU(move_granules(granules, &host, &local, 100 * GRANULE, NULL));
 	assert_int_equal(own_bytes(0), local_before);
@@ -79,8 +82,8 @@ static void memory_moves_and_returns(void **state)
 	assert_int_equal(word, word_of(old.seed, 0) + 1);
 	CU(cuMemsetD32_v2(old.base, word - 1, 1));
 	assert_true(is_intact(&old) && is_intact(&young));
-	CU(hb_granules_release(granules, old.base));
-	CU(hb_granules_release(granules, young.base));
+	CU(hb_granules_release(granules, old.base, 0, NULL));
+	CU(hb_granules_release(granules, young.base, 0, NULL));
 	finish(granules, before, host_before);
 }
 
@@ -117,7 +120,7 @@ static void a_full_place_stops_a_move_before_it_begins(void **state)
 	CU(move_granules(granules, &local, &peer, 2 * GRANULE, NULL));
 	assert_true(is_intact(&a));
 	CU(cuMemRelease(hog));
-	CU(hb_granules_release(granules, a.base));
+	CU(hb_granules_release(granules, a.base, 0, NULL));
 	finish(granules, before, host_before);
 }
 
@@ -129,8 +132,8 @@ static void spares_make_a_move_to_the_host_free_of_pinning(void **state)
 	struct allocation a = {.bytes = 2 * GRANULE + UNIT, .seed = 8}, b = {.bytes = 3 * GRANULE, .seed = 9};
 	bool more = true;
 	(void)state;
-	CU(hb_granules_allocate(granules, a.bytes, &a.base));
 	CU(hb_granules_allocate(granules, b.bytes, &b.base));
+	CU(hb_granules_allocate(granules, a.bytes, &a.base));
 	fill(&a);
 	hb_granules_limit_host(granules, 4 * GRANULE);
 	while (more)
@@ -145,7 +148,7 @@ static void spares_make_a_move_to_the_host_free_of_pinning(void **state)
 	assert_int_equal(count(granules).spare, 3 * GRANULE + UNIT);
 	assert_true(is_intact(&a));
 	/* Spares follow the allocations. */
-	CU(hb_granules_release(granules, a.base));
+	CU(hb_granules_release(granules, a.base, 0, NULL));
 	for (more = true; more;)
 		CU(hb_granules_keep_spares(granules, &more));
 	assert_int_equal(count(granules).spare, 3 * GRANULE);
@@ -153,7 +156,7 @@ static void spares_make_a_move_to_the_host_free_of_pinning(void **state)
 	for (more = true; more;)
 		CU(hb_granules_keep_spares(granules, &more));
 	assert_int_equal(count(granules).spare, 0);
-	CU(hb_granules_release(granules, b.base));
+	CU(hb_granules_release(granules, b.base, 0, NULL));
 	finish(granules, before, host_before);
 }
 
@@ -175,7 +178,7 @@ static void allocations_leave_a_move_that_is_prepared(void **state)
 	CU_FAILS(hb_granule_move_begin(granules, &local, &peer, GRANULE, &second), CUDA_ERROR_NOT_READY);
 	assert_int_equal(hb_granule_move_bytes(move), 3 * GRANULE);
 	CU_FAILS(hb_granule_move_exchange(move), CUDA_ERROR_INVALID_VALUE); /* nothing is copied */
-	CU(hb_granules_release(granules, freed.base));
+	CU(hb_granules_release(granules, freed.base, 0, NULL));
 	assert_true(hb_granules_pin(granules, pinned.base, HB_STAY_SHARED));
 	assert_int_equal(hb_granule_move_bytes(move), GRANULE);
 	CU(hb_granule_move_copy(move, NULL));
@@ -189,8 +192,8 @@ static void allocations_leave_a_move_that_is_prepared(void **state)
 	assert_int_equal(counts.stays[HB_STAY_SHARED], GRANULE);
 	assert_true(is_intact(&pinned) && is_intact(&moved));
 	CU_FAILS(move_granules(granules, &local, &peer, GRANULE, NULL), CUDA_ERROR_NOT_FOUND); /* it stays */
-	CU(hb_granules_release(granules, pinned.base));
-	CU(hb_granules_release(granules, moved.base));
+	CU(hb_granules_release(granules, pinned.base, 0, NULL));
+	CU(hb_granules_release(granules, moved.base, 0, NULL));
 	finish(granules, before, host_before);
 }
 
@@ -215,7 +218,7 @@ static void a_move_can_be_given_up_while_it_copies(void **state)
 	assert_int_equal(cuStreamQuery(NULL), CUDA_SUCCESS);
 	assert_int_equal(count(granules).local, a.bytes);
 	assert_true(is_intact(&a));
-	CU(hb_granules_release(granules, a.base));
+	CU(hb_granules_release(granules, a.base, 0, NULL));
 	finish(granules, before, host_before);
 }
 
@@ -240,7 +243,8 @@ static void *work(void *argument)
 		pthread_rwlock_rdlock(&run->calls);
 		if (a->base) {
 			atomic_fetch_add(&run->wrong, !is_intact(a));
-			atomic_fetch_add(&run->wrong, hb_granules_release(run->granules, a->base) != CUDA_SUCCESS);
+			atomic_fetch_add(&run->wrong,
+					 hb_granules_release(run->granules, a->base, 0, NULL) != CUDA_SUCCESS);
 			a->base = 0;
 		} else {
 			a->bytes = UNIT * (1 + hb_rng_below(&rng, 3));
@@ -257,7 +261,8 @@ static void *work(void *argument)
 	for (int i = 0; i < 4; i++)
 		if (mine[i].base)
 			atomic_fetch_add(&run->wrong,
-					 !is_intact(&mine[i]) || hb_granules_release(run->granules, mine[i].base));
+					 !is_intact(&mine[i]) ||
+						 hb_granules_release(run->granules, mine[i].base, 0, NULL));
 	return NULL;
 }
 
@@ -269,7 +274,7 @@ static void *free_and_allocate(void *argument)
 	while (!atomic_load(&run->over)) {
 		CUdeviceptr base;
 		if (hb_granules_allocate(run->granules, UNIT, &base) != CUDA_SUCCESS ||
-		    hb_granules_release(run->granules, base) != CUDA_SUCCESS)
+		    hb_granules_release(run->granules, base, 0, NULL) != CUDA_SUCCESS)
 			atomic_fetch_add(&run->wrong, 1);
 	}
 	return NULL;
