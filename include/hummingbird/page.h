@@ -262,13 +262,28 @@ struct hb_page_gpu {
 
 /* Values of hb_page.elastic. */
 enum hb_page_elastic_flag {
-	HB_ELASTIC_ON = 1, /* large allocations of the tenant's processes consist of granules */
+	HB_ELASTIC_ON = 1,   /* large allocations of the tenant's processes consist of granules */
+	HB_ELASTIC_OVER = 2, /* what does not fit of them is created in memory of the host, within host_limit_bytes */
 };
 
-/* Where the memory of an order goes. */
+/* The direction in which an order moves memory. */
 enum hb_order_direction {
 	HB_ORDER_AWAY = 1, /* from this GPU to the peer and to the host */
 	HB_ORDER_HOME = 2, /* from the peer and from the host to this GPU */
+	/*
+	 * As HB_ORDER_AWAY, because the tenant is idle. Afterwards the process is parked: its next call that gives work to a
+	 * GPU waits, for an HB_ORDER_HOME (of 0 bytes if there is no room), at most 3 s.
+	 */
+	HB_ORDER_PAUSE = 3,
+	HB_ORDER_LEAVE =
+		4, /* order_peer_bytes from the peer to the host, because the peer's own tenants need the memory */
+};
+
+/* Values of hb_page_elastic.parked. */
+enum hb_page_parked {
+	HB_PARKED_NOT,
+	HB_PARKED_IDLE,  /* an HB_ORDER_PAUSE was carried out; nothing has run since */
+	HB_PARKED_WAITS, /* a call waits for the memory; then HB_NEWS_WAKES */
 };
 
 /*
@@ -287,7 +302,7 @@ struct hb_page_elastic {
 	hb_page_u32
 		gpu; /* process, after taking the record; index into hb_page.gpus plus 1, 0 = not written yet (release) */
 	hb_page_u32 reserved0;
-	/* What the process has; written by it after each change. In bytes. */
+	/* The process writes here, after each change, how much memory it has. */
 	hb_page_u64 local_bytes;   /* process; granules on this GPU */
 	hb_page_u64 peer_bytes;    /* process; granules of this GPU on peers, all together */
 	hb_page_u64 host_bytes;    /* process; granules of this GPU in memory of the host */
@@ -296,12 +311,13 @@ struct hb_page_elastic {
 		spare_bytes; /* process; page-locked memory of the host that is ready for moves, without host_bytes */
 	hb_page_u64 leaked_bytes;               /* process; no longer used, but the driver refused to take it back */
 	hb_page_u64 stays_bytes[HB_PAGE_STAYS]; /* process; memory on this GPU that cannot move, by enum hb_page_stay */
-	/* What the process may have. */
+	/* The daemon writes here how much the process may have. */
 	hb_page_u64 host_limit_bytes; /* daemon; most memory of the host: host_bytes and spare_bytes together */
 	/* The order. */
 	hb_page_u64 order_peer_bytes; /* daemon; to the peer, or home from it */
 	hb_page_u64 order_host_bytes; /* daemon; to the host, or home from it */
-	unsigned char order_peer[16]; /* daemon; UUID of the peer; valid if order_peer_bytes is not 0 */
+	unsigned char
+		order_peer[16]; /* daemon; UUID of the last peer to which memory was ordered; 0 = there was none */
 	hb_page_i64 order_expires_ns; /* daemon */
 	hb_page_u32 order_direction;  /* daemon; enum hb_order_direction */
 	hb_page_u32 order; /* daemon; raised by 1 (release) with each order, never 0 afterwards; 0 = there was none */
@@ -309,7 +325,11 @@ struct hb_page_elastic {
 	hb_page_u64 moved_bytes; /* process */
 	hb_page_u32 reason;      /* process; enum hb_move_result */
 	hb_page_u32 result;      /* process; the value of `order` that it belongs to (release); then HB_NEWS_MOVED */
-	hb_page_u64 reserved1[5];
+	/* process; the part of host_bytes that does not count against limit and lease: it was created there (HB_ELASTIC_OVER) */
+	hb_page_u64 over_bytes;
+	hb_page_u32 parked; /* process; enum hb_page_parked (release) */
+	hb_page_u32 reserved1;
+	hb_page_u64 reserved2[3];
 };
 #define HB_ELASTIC_OWNER(slot, generation) ((uint64_t)(generation) << 32 | ((slot) + 1u))
 
@@ -347,6 +367,7 @@ enum hb_gpu_news {
 	HB_NEWS_WAITING = 1, /* a thread waits at a closed gate */
 	HB_NEWS_ENDED = 2,   /* LP work behind a closed gate has ended */
 	HB_NEWS_MOVED = 4,   /* a process has written the result of an order (struct hb_page_elastic) */
+	HB_NEWS_WAKES = 8,   /* a parked process waits for its memory (struct hb_page_elastic) */
 };
 
 /*
@@ -393,7 +414,9 @@ struct hb_gpu_page {
 	_Alignas(64) hb_page_u32 boards_epoch; /* daemon; raised (release) after a change of boards[] */
 	/* daemon; why processes may not try masks, row of nvidia/mask_states.def; 0 = they may. May change at any time. */
 	hb_page_u32 masks_refused;
-	unsigned char reserved[4096 - 1344 - 8];
+	hb_page_u32
+		lent; /* daemon; 1 = LP memory of other GPUs is on this one: a tenant that finds no memory asks for it */
+	unsigned char reserved[4096 - 1344 - 12];
 };
 
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");

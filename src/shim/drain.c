@@ -263,7 +263,7 @@ CUresult hb_drain_query_all(bool first)
 
 /* ---- the thread ---- */
 
-/* What the thread remembers of a GPU from one poll to the next. */
+/* The thread keeps this for each GPU from one poll to the next. */
 struct drain_memory {
 	uint64_t submitted;  /* launches at the last poll */
 	unsigned idle_polls; /* polls since the gate is closed and nothing is in flight */

@@ -2,6 +2,8 @@
 /* Allocations of an elastic process (elastic.h). */
 #include "shim/elastic.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "shim/drain.h"
 #include "shim/hold.h"
 #include "shim/hook_memory.h"
@@ -10,7 +12,11 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
+/* How long an allocation waits for the daemon to grant memory of the host. */
+#define GRANT_MOST_NS (300 * HB_NS_PER_MS)
+#define GRANT_AGAIN_NS (20 * HB_NS_PER_MS)
 #define DEFERRED_MAX 256 /* most allocations that wait for the end of a capture to be freed */
 
 atomic_bool hb_elastic_any;
@@ -72,10 +78,20 @@ static void fill_driver(void)
 	};
 }
 
+/* The driver says -1 for a host without nodes, and a driver before 12.2 does not know the question. */
+static CUmemLocation find_host(int device)
+{
+	int node = 0;
+	if (HB_REAL(cuDeviceGetAttribute)(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) != CUDA_SUCCESS || node < 0)
+		node = 0;
+	return (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, node};
+}
+
 static struct hb_granules *make_granules(const struct hb_place *place, CUdevice device)
 {
 	const struct hb_granule_config config = {.driver = &driver,
 						 .device = device,
+						 .host = find_host(device),
 						 .granule_bytes = HB_GRANULE_BYTES_MAX,
 						 .handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
 	if (!has_virtual_memory(device) || !hb_elastic_record(place, device))
@@ -83,7 +99,7 @@ static struct hb_granules *make_granules(const struct hb_place *place, CUdevice 
 	if (!driver.create)
 		fill_driver();
 	struct hb_granules *granules = hb_granules_new(&config);
-	if (granules && hb_hold_prepare() && hb_elastic_start_thread())
+	if (granules && hb_hold_prepare(hb_elastic_wake) && hb_elastic_start_thread())
 		return granules;
 	hb_granules_free(granules);
 	return NULL;
@@ -130,6 +146,54 @@ bool hb_elastic_allocate(CUdeviceptr *pointer, size_t bytes)
 	return true;
 }
 
+bool hb_elastic_has_over(const struct hb_place *place)
+{
+	return is_elastic(place) &&
+	       (atomic_load_explicit(&place->page->elastic, memory_order_relaxed) & HB_ELASTIC_OVER);
+}
+
+/* A process that has just got its record waits for the daemon's next tick, which grants memory of the host. */
+static CUresult allocate_within_limit(const struct hb_place *place, struct hb_granules *granules, size_t bytes,
+				      size_t local_bytes, size_t *over_bytes, CUdeviceptr *pointer)
+{
+	const int64_t until_ns = hb_clock_now_ns() + GRANT_MOST_NS;
+	CUdevice device;
+	CUresult result = HB_REAL(cuCtxGetDevice)(&device);
+	const struct hb_page_elastic *record = result == CUDA_SUCCESS ? hb_elastic_record(place, device) : NULL;
+	if (!record)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (;;) {
+		hb_granules_limit_host(granules, atomic_load_explicit(&record->host_limit_bytes, memory_order_relaxed));
+		result = hb_granules_allocate_over(granules, bytes, local_bytes, over_bytes, pointer);
+		if (result != CUDA_ERROR_OUT_OF_MEMORY || hb_clock_now_ns() >= until_ns)
+			return HB_DOUBT(result);
+		nanosleep(&(struct timespec){.tv_nsec = GRANT_AGAIN_NS}, NULL);
+	}
+}
+
+bool hb_elastic_allocate_over(CUdeviceptr *pointer, size_t bytes, struct hb_claim *claim)
+{
+	const struct hb_place *place = hb_place();
+	if (bytes < HB_GRANULE_UNIT || bytes > SIZE_MAX - HB_GRANULE_UNIT || !pointer || !hb_elastic_has_over(place) ||
+	    is_capturing())
+		return false;
+	free_deferred();
+	struct hb_granules *granules = prepare_device(place);
+	if (!granules)
+		return false;
+	/* What is noted is what granules take, so that the sums agree when they move. */
+	const size_t all = (bytes + HB_GRANULE_UNIT - 1) / HB_GRANULE_UNIT * HB_GRANULE_UNIT;
+	size_t over = 0, local = hb_memory_claim_part(claim, hb_tenant_gpu(), all, HB_GRANULE_UNIT);
+	bool done = allocate_within_limit(place, granules, bytes, local, &over, pointer) == CUDA_SUCCESS;
+	hb_memory_adjust(claim, done ? all - over : 0);
+	claim->bytes = all;
+	if (done) {
+		atomic_store(&hb_elastic_any, true);
+		hb_elastic_note_change();
+	}
+	return done;
+}
+
 void hb_elastic_stop_allocating(void)
 {
 	atomic_store(&ordinary, true);
@@ -155,13 +219,24 @@ bool hb_elastic_find(CUdeviceptr pointer, struct hb_elastic_found *found)
 	return false;
 }
 
-void hb_elastic_pin(CUdeviceptr pointer, enum hb_granules_stay why)
+/* Pinned first, so that no order moves it in between. */
+CUresult hb_elastic_pin(CUdeviceptr pointer, enum hb_granules_stay why)
 {
 	struct hb_elastic_found found;
 	if (!hb_elastic_find(pointer, &found))
-		return;
-	(void)hb_granules_pin(hb_elastic_granules(found.device), pointer, why);
+		return CUDA_SUCCESS;
+	struct hb_granules *granules = hb_elastic_granules(found.device);
+	(void)hb_granules_pin(granules, pointer, why);
+	CUresult result = hb_elastic_bring_home(&found);
+	if (result != CUDA_SUCCESS) {
+		(void)hb_granules_pin(granules, pointer, found.range.stays);
+		hb_log_warning(
+			"elastic memory: an allocation of %zu bytes is in memory of the host or of another GPU and "
+			"could not return, so it cannot be shared now",
+			found.range.bytes);
+	}
 	hb_elastic_note_change();
+	return result;
 }
 
 size_t hb_elastic_moved_bytes(int device)
@@ -194,8 +269,10 @@ static CUresult free_now(CUdeviceptr pointer, const struct hb_elastic_found *fou
 	struct hb_memory_entry entry = {.owner = 0};
 	bool known = hb_memory_begin_free(HB_MEMORY_POINTER, pointer, &entry);
 	CUresult result = wait_for_context((CUcontext)(uintptr_t)entry.owner);
+	size_t over = 0;
 	if (result == CUDA_SUCCESS)
-		result = hb_granules_release(hb_elastic_granules(found->device), pointer);
+		result = hb_granules_release(hb_elastic_granules(found->device), pointer, entry.bytes, &over);
+	entry.bytes -= over;
 	hb_elastic_note_change();
 	return hb_memory_released(known, &entry, result);
 }
@@ -275,14 +352,16 @@ bool hb_elastic_free(CUdeviceptr pointer, CUresult *result)
 	return true;
 }
 
-void hb_elastic_drop(CUdeviceptr pointer)
+size_t hb_elastic_drop(CUdeviceptr pointer, size_t counted_bytes)
 {
 	struct hb_elastic_found found;
+	size_t over = 0;
 	if (!hb_elastic_find(pointer, &found) || found.range.base != pointer)
-		return;
+		return 0;
 	forget_deferred(pointer);
-	(void)hb_granules_release(hb_elastic_granules(found.device), pointer);
+	(void)hb_granules_release(hb_elastic_granules(found.device), pointer, counted_bytes, &over);
 	hb_elastic_note_change();
+	return over;
 }
 
 /* ---- fork ---- */

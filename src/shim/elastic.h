@@ -7,6 +7,7 @@
  *   elastic.c         which allocations consist of granules, and freeing them
  *   elastic_record.c  the record of this process on the page: sizes, orders, results
  *   elastic_thread.c  the thread: carries out orders, prepares memory of the host
+ *   elastic_park.c    an idle process without its memory: its calls wait for it
  *   hook_pointer.c    the driver's answers about granules, as for ordinary memory
  *
  * Any error or doubt at an allocation makes it an ordinary one. In a process
@@ -17,6 +18,7 @@
 #define HB_SHIM_ELASTIC_H
 
 #include "shim/granules.h"
+#include "shim/memory_account.h"
 #include "shim/shim_tenant.h"
 
 #include <stdbool.h>
@@ -29,14 +31,22 @@ extern atomic_bool hb_elastic_any;
 
 /* Allocates granules on the current device. False: this allocation has to be an ordinary one. */
 bool hb_elastic_allocate(CUdeviceptr *pointer, size_t bytes);
+/* Whether what does not fit of this tenant's large allocations is created on the host (decision 0036). */
+bool hb_elastic_has_over(const struct hb_place *place);
+/*
+ * The same as hb_elastic_allocate() for an allocation that does not fit: what the account has no room for, or the driver, is
+ * created on the host. The account holds the rest afterwards, and *claim is to be noted. Takes up to 0.3 s. False: it is
+ * refused, and the account is unchanged.
+ */
+bool hb_elastic_allocate_over(CUdeviceptr *pointer, size_t bytes, struct hb_claim *claim);
 /*
  * Frees the granules that this address belongs to, and their memory on the account. Waits for their context first. False: it is
  * no address of granules. While a stream captures, the wait is illegal: then the memory is freed at the next allocation or free
  * after the capture.
  */
 bool hb_elastic_free(CUdeviceptr pointer, CUresult *result);
-/* After the driver has destroyed the context to which the allocation belonged. */
-void hb_elastic_drop(CUdeviceptr pointer);
+/* After the driver has destroyed the context to which the allocation belonged. Returns how much of it was not on the account. */
+size_t hb_elastic_drop(CUdeviceptr pointer, size_t counted_bytes);
 /* From now on all allocations of this process are ordinary ones. */
 void hb_elastic_stop_allocating(void);
 
@@ -45,8 +55,11 @@ struct hb_elastic_found {
 	struct hb_granules_range range;
 };
 bool hb_elastic_find(CUdeviceptr pointer, struct hb_elastic_found *found);
-/* The allocation around the address stays where it is. */
-void hb_elastic_pin(CUdeviceptr pointer, enum hb_granules_stay why);
+/*
+ * From now on the allocation around the address is on its own GPU, and stays there. An error: it is elsewhere and cannot return
+ * now, so others must not get to know it. No allocation of granules: CUDA_SUCCESS.
+ */
+CUresult hb_elastic_pin(CUdeviceptr pointer, enum hb_granules_stay why);
 /* The granules of a CUDA device; NULL: it has none. */
 struct hb_granules *hb_elastic_granules(int device);
 /* Bytes of this device's granules that are elsewhere now. */
@@ -62,7 +75,7 @@ void hb_elastic_publish(const struct hb_place *place, int device);
 /* An order as it was read from the record. */
 struct hb_elastic_order {
 	uint32_t number;
-	bool home;
+	bool home, pause, leave;
 	size_t peer_bytes, host_bytes;
 	int peer; /* CUDA device; -1: this process does not see the peer */
 	int64_t expires_ns;
@@ -80,13 +93,36 @@ void hb_elastic_answer(const struct hb_place *place, int device, struct hb_page_
 bool hb_elastic_is_known_to_devices(void);
 /* Starts the thread, once. False: it cannot be started. */
 bool hb_elastic_start_thread(void);
+/*
+ * Moves the allocation to its own GPU, which another process or device is about to know; the caller has pinned it. Any thread,
+ * without locks. Waits up to 3 s. CUDA_ERROR_OUT_OF_MEMORY: the GPU has no room; then it stays where it is.
+ */
+CUresult hb_elastic_bring_home(const struct hb_elastic_found *found);
 /* Sizes have changed, of granules or of other memory: the thread writes them to the page. */
 void hb_elastic_note_change(void);
+
+/* ---- elastic_park.c: the thread, but for the first ---- */
+
+/* Any thread: a call waits because the process is parked. */
+void hb_elastic_wake(void);
+/* The device's memory has moved away because the process is idle. */
+void hb_elastic_park(int device);
+/* An order to move memory home was carried out. */
+void hb_elastic_note_home(int device);
+/* After a move: the calls that were held back continue, fail if it was `broken`, or wait if the process is parked. */
+void hb_elastic_end_hold(bool broken);
+/*
+ * Tells the daemon that a call waits. Once all memory was ordered home, or nobody orders it in time, the calls continue, with the
+ * memory where it is.
+ */
+void hb_elastic_serve_parked(const struct hb_place *place);
+void hb_elastic_unpark(const struct hb_place *place);
 
 /* ---- fork ---- */
 
 /* In a forked child, which has no other threads. */
 void hb_elastic_leave_in_child(void);
 void hb_elastic_thread_leave_in_child(void);
+void hb_elastic_park_leave_in_child(void);
 
 #endif

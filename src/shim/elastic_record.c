@@ -53,7 +53,7 @@ static uint64_t subtract_bytes(uint64_t from, uint64_t bytes)
 	return from > bytes ? from - bytes : 0;
 }
 
-/* What this process has on the GPU besides granules. `granules`: their bytes, wherever they are. */
+/* Stores how much this process has on the GPU besides granules. `granules`: the bytes of all granules that are on the account, wherever they are. */
 static void store_others(const struct hb_place *place, unsigned gpu, struct hb_page_elastic *record, uint64_t granules)
 {
 	uint64_t used = atomic_load_explicit(&place->process->memory[gpu].used_bytes, memory_order_relaxed);
@@ -78,11 +78,13 @@ void hb_elastic_publish(const struct hb_place *place, int device)
 	store(&record->host_bytes, counts.host);
 	store(&record->movable_bytes, stays ? 0 : counts.movable);
 	store(&record->spare_bytes, counts.spare);
+	store(&record->over_bytes, counts.over < counts.host ? counts.over : counts.host);
 	store(&record->leaked_bytes, counts.leaked);
 	store(&record->stays_bytes[HB_PAGE_STAY_SHARED], counts.stays[HB_STAY_SHARED]);
 	store(&record->stays_bytes[HB_PAGE_STAY_PEERS], counts.stays[HB_STAY_PEERS]);
 	store(&record->stays_bytes[HB_PAGE_STAY_DEVICE], counts.stays[HB_STAY_DEVICE] + (stays ? counts.movable : 0));
-	store_others(place, place->gpu_of_device[device], record, counts.local + counts.peer + counts.host);
+	store_others(place, place->gpu_of_device[device], record,
+		     subtract_bytes(counts.local + counts.peer + counts.host, counts.over));
 }
 
 /* ---- orders ---- */
@@ -99,7 +101,10 @@ bool hb_elastic_read_order(const struct hb_page_elastic *record, struct hb_elast
 	if (!has_order(record, order->number))
 		return false;
 	memcpy(peer, record->order_peer, sizeof(peer));
-	order->home = atomic_load_explicit(&record->order_direction, memory_order_acquire) == HB_ORDER_HOME;
+	uint32_t direction = atomic_load_explicit(&record->order_direction, memory_order_acquire);
+	order->home = direction == HB_ORDER_HOME;
+	order->pause = direction == HB_ORDER_PAUSE;
+	order->leave = direction == HB_ORDER_LEAVE;
 	order->peer_bytes = atomic_load_explicit(&record->order_peer_bytes, memory_order_acquire);
 	order->host_bytes = atomic_load_explicit(&record->order_host_bytes, memory_order_acquire);
 	order->expires_ns = atomic_load_explicit(&record->order_expires_ns, memory_order_acquire);

@@ -25,8 +25,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUIET_MOST_NS \
-	(200 * HB_NS_PER_MS) /* calls are held back until the work in flight has ended, at most this long */
+#define QUIET_MOST_NS HB_NS_PER_S      /* calls are held back until the work in flight has ended, at most this long */
+#define HOME_MOST_NS (3 * HB_NS_PER_S) /* for memory that is to be shared */
+#define SLICE_BYTES \
+	((size_t)512 << 20) /* a large order is carried out in slices: what has moved when it expires stays */
+#define LEAST_BYTES ((size_t)256 << 20) /* moves to the host: waiting for quiet costs as much for less */
+#define PROBE_BYTES HB_GRANULE_BYTES_MAX
+#define PROBE_LEAST_BYTES ((size_t)128 << 20) /* to a peer; at 50 GB/s four probes take a few ms */
 #define UNDO_MOST_NS (2 * HB_NS_PER_S)
 #define LOOK_NS (100 * HB_NS_PER_US) /* between two looks at work in flight */
 #define UNDO_AGAIN_NS (10 * HB_NS_PER_MS)
@@ -39,6 +44,7 @@ static atomic_bool changed;
 static pthread_mutex_t acting = PTHREAD_MUTEX_INITIALIZER;
 static bool stopped; /* the process is exiting: the driver may be gone */
 
+/* The host; its granules are on the node that is nearest to their device, whatever the number here. */
 static const CUmemLocation host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
 
 void hb_elastic_note_change(void)
@@ -87,9 +93,11 @@ bool hb_elastic_is_known_to_devices(void)
 
 /* ---- one move ---- */
 
-/* What the move of one part of an order needs. */
+/* The state of moving one part of an order. */
 struct elastic_move {
-	struct hb_page_elastic *record;
+	struct hb_page_elastic *record; /* NULL: the program itself wants an allocation home */
+	CUdeviceptr only;               /* then, its address */
+	const CUmemLocation *from, *to; /* otherwise */
 	const struct hb_elastic_order *order;
 	struct hb_granules *granules;
 	struct hb_granule_move *move;
@@ -100,7 +108,7 @@ struct elastic_move {
 
 static bool is_late(const struct elastic_move *m)
 {
-	return hb_clock_now_ns() >= m->order->expires_ns || !hb_elastic_is_awaited(m->record, m->order);
+	return hb_clock_now_ns() >= m->order->expires_ns || (m->record && !hb_elastic_is_awaited(m->record, m->order));
 }
 
 /* With calls held back. Waits until all work that the process has given to its GPUs is done. */
@@ -160,8 +168,46 @@ static enum hb_move_result exchange_granules(struct elastic_move *m, size_t *byt
 	return m->broken ? HB_MOVE_BROKEN : HB_MOVE_FAILED;
 }
 
-/* With the move prepared. Ends it. */
-static enum hb_move_result carry_out(struct elastic_move *m, size_t *bytes)
+/* Prepares the move of a slice of `wanted` bytes. */
+static enum hb_move_result begin_slice(struct elastic_move *m, size_t wanted)
+{
+	size_t bytes = wanted < SLICE_BYTES ? wanted : SLICE_BYTES;
+	if (is_late(m))
+		return HB_MOVE_LATE;
+	CUresult result = m->only ? hb_granule_move_begin_home(m->granules, m->only, bytes, &m->move)
+				  : hb_granule_move_begin(m->granules, m->from, m->to, bytes, &m->move);
+	if (result == CUDA_SUCCESS)
+		return HB_MOVE_MOVED;
+	m->move = NULL;
+	return result == CUDA_ERROR_NOT_FOUND ? HB_MOVE_NOTHING : HB_MOVE_NO_ROOM;
+}
+
+/* Whether a move that began then took little of the time of its order, so that more can move before the answer. */
+static bool was_quick(const struct elastic_move *m, int64_t begin_ns)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	return (now_ns - begin_ns) * 8 < m->order->expires_ns - now_ns;
+}
+
+/* With the first slice prepared, calls held back and no work in flight. The caller ends the last move. */
+static enum hb_move_result move_slices(struct elastic_move *m, size_t wanted, size_t most, size_t *moved)
+{
+	int64_t begin_ns = hb_clock_now_ns();
+	enum hb_move_result reason = open_stream(m) ? HB_MOVE_MOVED : HB_MOVE_FAILED;
+	while (reason == HB_MOVE_MOVED) {
+		size_t bytes = 0;
+		reason = exchange_granules(m, &bytes);
+		*moved += bytes;
+		if (reason != HB_MOVE_MOVED || *moved >= most || (*moved >= wanted && !was_quick(m, begin_ns)))
+			break;
+		hb_granule_move_end(m->move);
+		reason = begin_slice(m, (*moved < wanted ? wanted : most) - *moved);
+	}
+	return reason;
+}
+
+/* With the first slice prepared. Ends all moves. */
+static enum hb_move_result carry_out(struct elastic_move *m, size_t wanted, size_t most, size_t *moved)
 {
 	int64_t until_ns = hb_clock_now_ns() + QUIET_MOST_NS;
 	enum hb_move_result reason;
@@ -173,55 +219,160 @@ static enum hb_move_result carry_out(struct elastic_move *m, size_t *bytes)
 	else if (!held || !wait_until_quiet(until_ns))
 		reason = is_late(m) ? HB_MOVE_LATE : HB_MOVE_BUSY;
 	else
-		reason = open_stream(m) ? exchange_granules(m, bytes) : HB_MOVE_FAILED;
+		reason = move_slices(m, wanted, most, moved);
 	if (m->stream) {
-		hb_granule_move_wait(m->move); /* while calls are held, no context can be destroyed */
+		if (m->move) /* while calls are held, no context can be destroyed */
+			hb_granule_move_wait(m->move);
 		(void)HB_REAL(cuStreamDestroy_v2)(m->stream);
 	}
+	if (reason == HB_MOVE_MOVED && m->order->pause)
+		hb_elastic_park(m->device);
 	if (held)
-		hb_hold_end(m->broken);
-	hb_granule_move_end(m->move);
+		hb_elastic_end_hold(m->broken);
+	if (m->move)
+		hb_granule_move_end(m->move);
 	HB_REAL(cuCtxSetCurrent)(NULL);
 	return reason;
 }
 
+/* Adds what has moved to *moved. Moves up to `most` if that is quick; what is missing from `wanted` is a failure. */
+static enum hb_move_result move_memory(struct elastic_move *m, size_t wanted, size_t most, size_t *moved)
+{
+	size_t bytes = 0;
+	if (is_capturing())
+		return HB_MOVE_CAPTURE;
+	m->stream = NULL;
+	enum hb_move_result reason = begin_slice(m, wanted);
+	if (reason == HB_MOVE_MOVED)
+		reason = carry_out(m, wanted, most, &bytes);
+	*moved += bytes;
+	return bytes >= wanted && reason != HB_MOVE_BROKEN ? HB_MOVE_MOVED : reason;
+}
+
+/* More than the order asks for moves to the host only as far as memory is prepared there. */
 static enum hb_move_result move_part(struct elastic_move *m, const CUmemLocation *from, const CUmemLocation *to,
 				     size_t wanted, size_t *moved)
 {
-	size_t bytes = 0;
-	if (is_late(m))
-		return HB_MOVE_LATE;
-	if (is_capturing())
-		return HB_MOVE_CAPTURE;
-	CUresult result = hb_granule_move_begin(m->granules, from, to, wanted, &m->move);
-	if (result == CUDA_ERROR_NOT_FOUND)
-		return HB_MOVE_NOTHING;
-	if (result != CUDA_SUCCESS)
-		return HB_MOVE_NO_ROOM;
-	m->stream = NULL;
-	enum hb_move_result reason = carry_out(m, &bytes);
-	*moved += bytes;
-	return reason == HB_MOVE_MOVED && bytes < wanted ? HB_MOVE_NOTHING : reason;
+	struct hb_granules_bytes counts;
+	size_t most = wanted;
+	hb_granules_count(m->granules, &counts);
+	if (to == &host && most < LEAST_BYTES && most < counts.spare)
+		most = counts.spare < LEAST_BYTES ? counts.spare : LEAST_BYTES;
+	m->from = from;
+	m->to = to;
+	return move_memory(m, wanted, most, moved);
+}
+
+/* ---- memory that is to be shared ---- */
+
+static CUresult result_of(enum hb_move_result reason)
+{
+	switch (reason) {
+	case HB_MOVE_MOVED:
+	case HB_MOVE_NOTHING:
+		return CUDA_SUCCESS;
+	case HB_MOVE_NO_ROOM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case HB_MOVE_CAPTURE:
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	case HB_MOVE_BROKEN:
+		return CUDA_ERROR_ILLEGAL_STATE;
+	default:
+		return CUDA_ERROR_NOT_READY;
+	}
+}
+
+CUresult hb_elastic_bring_home(const struct hb_elastic_found *found)
+{
+	struct hb_granules *granules = hb_elastic_granules(found->device);
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUcontext context = NULL;
+	size_t moved = 0;
+	enum hb_move_result reason = HB_MOVE_FAILED;
+	if (hb_granules_is_home(granules, found->range.base))
+		return CUDA_SUCCESS;
+	HB_REAL(cuCtxGetCurrent)(&context);
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	pthread_mutex_lock(&acting);
+	const struct hb_elastic_order order = {.expires_ns = hb_clock_now_ns() + HOME_MOST_NS};
+	struct elastic_move m = {
+		.order = &order, .only = found->range.base, .granules = granules, .device = found->device};
+	if (!stopped)
+		reason = move_memory(&m, SIZE_MAX, SIZE_MAX, &moved);
+	pthread_mutex_unlock(&acting);
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	HB_REAL(cuCtxSetCurrent)(context);
+	hb_elastic_note_change();
+	return result_of(reason);
 }
 
 /* ---- orders ---- */
+
+/* How long copying PROBE_BYTES to the place takes, at best of two times; INT64_MAX: it cannot be done. Nothing moves. */
+static int64_t probe(struct elastic_move *m, const CUmemLocation *from, const CUmemLocation *to)
+{
+	int64_t best_ns = INT64_MAX;
+	for (int i = 0; i < 2 && !is_late(m); i++) {
+		m->stream = NULL;
+		if (hb_granule_move_begin(m->granules, from, to, PROBE_BYTES, &m->move) != CUDA_SUCCESS)
+			return INT64_MAX;
+		bool open = open_stream(m);
+		int64_t begin_ns = hb_clock_now_ns();
+		bool done = open && copy_granules(m) == HB_MOVE_MOVED;
+		int64_t took_ns = hb_clock_now_ns() - begin_ns;
+		hb_granule_move_end(m->move);
+		if (m->stream)
+			(void)HB_REAL(cuStreamDestroy_v2)(m->stream);
+		HB_REAL(cuCtxSetCurrent)(NULL);
+		if (done && took_ns < best_ns)
+			best_ns = took_ns;
+	}
+	return best_ns;
+}
+
+/* Whether the host takes memory faster than the peer now. A short copy says so; for less memory it is not worth it. */
+static bool is_congested(struct elastic_move *m, const CUmemLocation *here, const CUmemLocation *peer)
+{
+	struct hb_granules_bytes counts;
+	hb_granules_count(m->granules, &counts);
+	if (m->order->peer_bytes < PROBE_LEAST_BYTES || counts.spare < m->order->peer_bytes || is_capturing())
+		return false;
+	return probe(m, here, peer) > probe(m, here, &host);
+}
+
+/* What cannot go to the peer goes to the host, for which memory is prepared. */
+static enum hb_move_result move_away(struct elastic_move *m, const CUmemLocation *here, const CUmemLocation *peer,
+				     size_t *moved)
+{
+	const struct hb_elastic_order *order = m->order;
+	size_t all = order->peer_bytes + order->host_bytes;
+	enum hb_move_result reason = HB_MOVE_MOVED;
+	if (order->peer_bytes && order->peer >= 0 && !is_congested(m, here, peer))
+		reason = move_part(m, here, peer, order->peer_bytes, moved);
+	if (reason == HB_MOVE_BROKEN || *moved >= all)
+		return reason;
+	if (reason != HB_MOVE_MOVED && reason != HB_MOVE_NO_ROOM && reason != HB_MOVE_FAILED)
+		return reason;
+	return move_part(m, here, &host, all - *moved, moved);
+}
 
 static enum hb_move_result execute_order(struct elastic_move *m, size_t *moved)
 {
 	const struct hb_elastic_order *order = m->order;
 	const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, m->device};
 	const CUmemLocation peer = {CU_MEM_LOCATION_TYPE_DEVICE, order->peer};
-	enum hb_move_result reason = HB_MOVE_MOVED, second;
 	if (hb_elastic_is_known_to_devices())
 		return HB_MOVE_NOTHING;
-	if (order->peer_bytes && order->peer < 0)
-		reason = HB_MOVE_NO_ROOM;
-	else if (order->peer_bytes)
-		reason = move_part(m, order->home ? &peer : &here, order->home ? &here : &peer, order->peer_bytes,
-				   moved);
+	if (order->leave)
+		return order->peer < 0 ? HB_MOVE_NO_ROOM : move_part(m, &peer, &host, order->peer_bytes, moved);
+	if (!order->home)
+		return move_away(m, &here, &peer, moved);
+	enum hb_move_result second, reason = HB_MOVE_MOVED;
+	if (order->peer_bytes)
+		reason = order->peer < 0 ? HB_MOVE_NO_ROOM : move_part(m, &peer, &here, order->peer_bytes, moved);
 	if (!order->host_bytes || reason == HB_MOVE_BROKEN)
 		return reason;
-	second = move_part(m, order->home ? &host : &here, order->home ? &here : &host, order->host_bytes, moved);
+	second = move_part(m, &host, &here, order->host_bytes, moved);
 	return reason == HB_MOVE_MOVED || second == HB_MOVE_BROKEN ? second : reason;
 }
 
@@ -234,6 +385,8 @@ static void serve_order(const struct hb_place *place, int device, struct hb_page
 	struct elastic_move m = {
 		.record = record, .order = &order, .granules = hb_elastic_granules(device), .device = device};
 	enum hb_move_result reason = execute_order(&m, &moved);
+	if (order.home)
+		hb_elastic_note_home(device);
 	hb_elastic_answer(place, device, record, &order, reason, moved);
 }
 
@@ -250,6 +403,26 @@ static bool keep_spares(struct hb_granules *granules)
 	return more;
 }
 
+/*
+ * Memory on the host that is not on the account gets onto it when there is room; the daemon then orders it home. What has come
+ * home without that, because it is shared now, gets onto it in any case.
+ */
+static void settle_over(const struct hb_place *place, int device, struct hb_granules *granules)
+{
+	struct hb_granules_bytes counts;
+	struct hb_claim claim = {.gpu = place->gpu_of_device[device]};
+	hb_granules_count(granules, &counts);
+	if (!counts.over)
+		return;
+	size_t home = counts.over > counts.host ? counts.over - counts.host : 0;
+	size_t part = hb_memory_claim_part(&claim, claim.gpu, counts.over - home, HB_GRANULE_UNIT);
+	size_t counted = hb_granules_count_over(granules, part + home);
+	if (counted != claim.bytes)
+		hb_memory_adjust(&claim, counted);
+	if (counted)
+		hb_elastic_note_change();
+}
+
 /* Returns whether it should be called again at once. */
 static bool serve_devices(const struct hb_place *place)
 {
@@ -262,6 +435,7 @@ static bool serve_devices(const struct hb_place *place)
 			continue;
 		hb_granules_limit_host(granules, atomic_load_explicit(&record->host_limit_bytes, memory_order_relaxed));
 		serve_order(place, device, record);
+		settle_over(place, device, granules);
 		more |= keep_spares(granules);
 		if (publish)
 			hb_elastic_publish(place, device);
@@ -290,6 +464,8 @@ static void *run_thread(void *unused)
 		uint32_t seen = word ? atomic_load(word) : 0;
 		pthread_mutex_lock(&acting);
 		bool more = place->page && !stopped && serve_devices(place);
+		if (!stopped)
+			hb_elastic_serve_parked(place);
 		pthread_mutex_unlock(&acting);
 		if (!more)
 			sleep_until_order(word, seen);
@@ -302,6 +478,7 @@ static void stop_at_exit(void)
 {
 	pthread_mutex_lock(&acting);
 	stopped = true;
+	hb_elastic_unpark(hb_place());
 	pthread_mutex_unlock(&acting);
 }
 
@@ -320,6 +497,7 @@ void hb_elastic_thread_leave_in_child(void)
 {
 	pthread_mutex_init(&acting, NULL);
 	stopped = false;
+	hb_elastic_park_leave_in_child();
 	atomic_store(&started, false);
 	atomic_store(&changed, false);
 }

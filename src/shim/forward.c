@@ -75,7 +75,7 @@ OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, con
 	return stream && stream != CU_STREAM_LEGACY && hb_stream_captures(stream);
 }
 
-/* What begin_slow_call() leaves for end_slow_call() on this thread. Initial-exec: the first use allocates nothing. */
+/* begin_slow_call() leaves this for end_slow_call() on the same thread. Initial-exec: the first use allocates nothing. */
 struct slow_call {
 	uint16_t duty;          /* the duties to end */
 	int64_t doubt_since_ns; /* returned by hb_takeover_begin_doubt() */
@@ -135,9 +135,9 @@ OUT_OF_LINE static void (*begin_slow_call(unsigned fn, const struct hb_hook *hoo
 		return hb_alert_read() & HB_ALERT_SPATIAL ? hb_shim_spatial_low_graph() : NULL;
 	if ((hook->duty & (HB_DUTY_READ | HB_DUTY_IDLE)) && (hb_alert_read() & HB_ALERT_SPATIAL) && hb_tenant_is_high())
 		hb_shim_spatial_high_wait();
-	/* The duties that end_slow_call() ends. Without a request in progress (ALERT_FIRST) none can end. */
+	/* The duties that end_slow_call() ends. Without a request in progress none can end. */
 	uint16_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
-	if ((hook->duty & HB_DUTY_IDLE) && !(hb_alert_read() & HB_ALERT_FIRST))
+	if ((hook->duty & HB_DUTY_IDLE) && (!(hb_alert_read() & HB_ALERT_FIRST) || hb_shim_spatial_high_serves()))
 		after |= hook->duty & (HB_DUTY_IDLE | HB_DUTY_KEEP);
 	if ((hook->duty & HB_DUTY_READ) && hook->stream != HB_NO_STREAM && !(hb_alert_read() & HB_ALERT_FIRST))
 		after |= HB_DUTY_READ;
@@ -236,7 +236,7 @@ static const uint64_t held_counters = HELD(kernels) | HELD(graphs) | HELD(copies
 				      HELD(copies_on_device) | HELD(copies_other) | HELD(memsets) |
 				      HELD(stream_values) | HELD(host_functions);
 
-/* What end_held_call() calls on this thread. */
+/* end_held_call() calls this function, which belongs to the call that this thread is in. */
 static __thread void (*held_after)(CUresult) __attribute__((tls_model("initial-exec")));
 
 static void end_held_call(CUresult result)

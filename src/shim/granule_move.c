@@ -57,6 +57,14 @@ static struct granule *granule_of(const struct move_item *item)
 
 /* ---- begin ---- */
 
+/* What a move takes. */
+struct move_choice {
+	const CUmemLocation *from; /* NULL: what is elsewhere of the allocation around `address` */
+	CUdeviceptr address;
+	size_t bytes; /* or all, if there is less */
+	bool newest_first;
+};
+
 static bool is_same_place(const CUmemLocation *a, const CUmemLocation *b)
 {
 	return a->type == b->type && (hb_is_host(a) || a->id == b->id);
@@ -70,13 +78,19 @@ static size_t count_granules(const struct hb_granules *granules)
 	return n;
 }
 
-static void add_items(struct hb_granule_move *move, struct granule_range *range, const CUmemLocation *from,
-		      size_t bytes)
+static bool is_chosen(const struct hb_granules *granules, const struct granule *granule,
+		      const struct move_choice *choice)
+{
+	return choice->from ? is_same_place(&granule->place, choice->from) : !hb_is_home(granules, &granule->place);
+}
+
+static void add_items(const struct hb_granules *granules, struct hb_granule_move *move, struct granule_range *range,
+		      const struct move_choice *choice)
 {
 	CUdeviceptr address = range->base;
-	for (size_t i = 0; i < range->n && move->bytes < bytes; i++) {
+	for (size_t i = 0; i < range->n && move->bytes < choice->bytes; i++) {
 		const struct granule *granule = &range->granules[i];
-		if (is_same_place(&granule->place, from)) {
+		if (is_chosen(granules, granule, choice)) {
 			move->items[move->n++] = (struct move_item){.range = range,
 								    .index = i,
 								    .address = address,
@@ -89,18 +103,23 @@ static void add_items(struct hb_granule_move *move, struct granule_range *range,
 }
 
 /* With the lock held. Returns a move with the granules to be moved; NULL: out of memory. */
-static struct hb_granule_move *choose_granules(struct hb_granules *granules, const CUmemLocation *from, size_t bytes)
+static struct hb_granule_move *choose_granules(const struct hb_granules *granules, const struct move_choice *choice)
 {
-	size_t n, room = count_granules(granules);
+	size_t n = 0, room = count_granules(granules);
 	struct hb_granule_move *move = calloc(1, sizeof(*move) + room * sizeof(move->items[0]));
-	struct granule_range **oldest = move ? hb_granules_list_oldest(granules, &n) : NULL;
-	if (!oldest) {
+	struct granule_range *range = choice->from ? NULL : hb_granules_find_range(granules, choice->address);
+	if (move && range)
+		add_items(granules, move, range, choice);
+	if (!move || !choice->from)
+		return move;
+	struct granule_range **list = hb_granules_list(granules, choice->newest_first, &n);
+	if (!list) {
 		free(move);
 		return NULL;
 	}
 	for (size_t i = 0; i < n; i++)
-		add_items(move, oldest[i], from, bytes);
-	free(oldest);
+		add_items(granules, move, list[i], choice);
+	free(list);
 	return move;
 }
 
@@ -126,13 +145,13 @@ static CUresult prepare_memory(struct hb_granule_move *move)
 	return hb_granules_set_access(move->granules, move->scratch, move->bytes);
 }
 
-CUresult hb_granule_move_begin(struct hb_granules *granules, const CUmemLocation *from, const CUmemLocation *to,
-			       size_t bytes, struct hb_granule_move **move_out)
+static CUresult begin_move(struct hb_granules *granules, const struct move_choice *choice, const CUmemLocation *to,
+			   struct hb_granule_move **move_out)
 {
 	CUresult result = CUDA_SUCCESS;
 	hb_granules_retry_leaked(granules);
 	pthread_mutex_lock(&granules->lock);
-	struct hb_granule_move *move = granules->move ? NULL : choose_granules(granules, from, bytes);
+	struct hb_granule_move *move = granules->move ? NULL : choose_granules(granules, choice);
 	if (granules->move)
 		result = CUDA_ERROR_NOT_READY;
 	else if (!move)
@@ -154,6 +173,20 @@ CUresult hb_granule_move_begin(struct hb_granules *granules, const CUmemLocation
 	else
 		hb_granule_move_end(move);
 	return result;
+}
+
+CUresult hb_granule_move_begin(struct hb_granules *granules, const CUmemLocation *from, const CUmemLocation *to,
+			       size_t bytes, struct hb_granule_move **move_out)
+{
+	const struct move_choice choice = {.from = from, .bytes = bytes, .newest_first = !hb_is_home(granules, to)};
+	return begin_move(granules, &choice, to, move_out);
+}
+
+CUresult hb_granule_move_begin_home(struct hb_granules *granules, CUdeviceptr address, size_t bytes,
+				    struct hb_granule_move **move_out)
+{
+	const CUmemLocation home = {CU_MEM_LOCATION_TYPE_DEVICE, granules->config.device};
+	return begin_move(granules, &(struct move_choice){.address = address, .bytes = bytes}, &home, move_out);
 }
 
 size_t hb_granule_move_bytes(struct hb_granule_move *move)

@@ -82,13 +82,6 @@ static bool claim_host(struct hb_granules *granules, size_t bytes)
 	return fits;
 }
 
-static void unclaim_host(struct hb_granules *granules, size_t bytes)
-{
-	pthread_mutex_lock(&granules->lock);
-	granules->host_bytes -= bytes;
-	pthread_mutex_unlock(&granules->lock);
-}
-
 static CUresult create_granule(struct hb_granules *granules, const CUmemLocation *place, size_t bytes,
 			       struct granule *made)
 {
@@ -102,16 +95,18 @@ static CUresult create_granule(struct hb_granules *granules, const CUmemLocation
 	CUresult result = driver_of(granules)->create(&fresh.handle, bytes, &properties, 0);
 	if (result == CUDA_SUCCESS)
 		*made = fresh;
-	else if (host)
-		unclaim_host(granules, bytes);
+	pthread_mutex_lock(&granules->lock);
+	granules->host_bytes -= host && result != CUDA_SUCCESS ? bytes : 0;
+	pthread_mutex_unlock(&granules->lock);
 	return result;
 }
 
 CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, size_t bytes, struct granule *made)
 {
-	if (hb_is_host(place) && take_spare(granules, bytes, made))
-		return CUDA_SUCCESS;
-	return create_granule(granules, place, bytes, made);
+	if (!hb_is_host(place))
+		return create_granule(granules, place, bytes, made);
+	return take_spare(granules, bytes, made) ? CUDA_SUCCESS
+						 : create_granule(granules, &granules->config.host, bytes, made);
 }
 
 /* Memory that cannot even be remembered as leaked stays allocated until the process ends. */
@@ -164,15 +159,14 @@ static size_t find_above(const struct hb_granules *granules, CUdeviceptr address
 	return low;
 }
 
-/* With the lock held. */
-static struct granule_range *find_around(const struct hb_granules *granules, CUdeviceptr address)
+struct granule_range *hb_granules_find_range(const struct hb_granules *granules, CUdeviceptr address)
 {
 	size_t i = find_above(granules, address);
 	struct granule_range *range = i ? granules->ranges[i - 1] : NULL;
 	return range && address - range->base < range->bytes ? range : NULL;
 }
 
-static bool add_range(struct hb_granules *granules, struct granule_range *range)
+static bool add_range(struct hb_granules *granules, struct granule_range *range, size_t over_bytes)
 {
 	pthread_mutex_lock(&granules->lock);
 	bool fits = granules->n_ranges < granules->room;
@@ -192,16 +186,34 @@ static bool add_range(struct hb_granules *granules, struct granule_range *range)
 		granules->ranges[i] = range;
 		granules->n_ranges++;
 		range->serial = granules->next_serial++;
+		granules->over_bytes += over_bytes;
 	}
 	pthread_mutex_unlock(&granules->lock);
 	return fits;
 }
 
+static size_t count_on_host(const struct granule_range *range)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < range->n; i++)
+		bytes += hb_is_host(&range->granules[i].place) ? range->granules[i].bytes : 0;
+	return bytes;
+}
+
+/* With the lock held. Takes off what is not counted. Returns how much, at most so many bytes. */
+static size_t take_over(struct hb_granules *granules, size_t bytes)
+{
+	size_t over = bytes < granules->over_bytes ? bytes : granules->over_bytes;
+	granules->over_bytes -= over;
+	return over;
+}
+
 /* Returns the range, which no table and no move has any more; NULL: none begins there. */
-static struct granule_range *take_range(struct hb_granules *granules, CUdeviceptr address)
+static struct granule_range *take_range(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
+					size_t *over_bytes)
 {
 	pthread_mutex_lock(&granules->lock);
-	struct granule_range *range = find_around(granules, address);
+	struct granule_range *range = hb_granules_find_range(granules, address);
 	if (range && range->base == address)
 		hb_granule_move_leave_out(granules, range);
 	/* Another thread may have freed it during the wait; then this call is one free too many. */
@@ -211,6 +223,8 @@ static struct granule_range *take_range(struct hb_granules *granules, CUdevicept
 		memmove(&granules->ranges[i - 1], &granules->ranges[i],
 			(granules->n_ranges - i) * sizeof(struct granule_range *));
 		granules->n_ranges--;
+		size_t on_host = count_on_host(range);
+		*over_bytes = take_over(granules, on_host < counted_bytes ? on_host : counted_bytes);
 	}
 	pthread_mutex_unlock(&granules->lock);
 	return range;
@@ -261,10 +275,48 @@ static CUresult dissolve_range(struct hb_granules *granules, struct granule_rang
 	return result;
 }
 
-/* Creates and maps all granules. *n_mapped is set in any case. */
-static CUresult fill_range(struct hb_granules *granules, struct granule_range *range, size_t *n_mapped)
+/* Gives a spare granule back, whose size is not that of the granule that has no room. False: there is none. */
+static bool drop_spare(struct hb_granules *granules)
+{
+	struct granule spare;
+	pthread_mutex_lock(&granules->lock);
+	bool found = granules->spares.n > 0;
+	if (found)
+		spare = granules->spares.items[--granules->spares.n];
+	pthread_mutex_unlock(&granules->lock);
+	if (found)
+		release_granule(granules, &spare);
+	return found;
+}
+
+/* How much of an allocation may be on the device. */
+struct local_room {
+	bool over; /* the rest is on the host; false: all is on the device, whatever `bytes` says */
+	size_t bytes;
+};
+
+/* When the device has refused once, the rest is on the host. */
+static CUresult make_somewhere(struct hb_granules *granules, struct local_room *room, size_t bytes,
+			       struct granule *made)
 {
 	const CUmemLocation local = {CU_MEM_LOCATION_TYPE_DEVICE, granules->config.device};
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!room->over || room->bytes >= bytes) {
+		result = hb_granule_make(granules, &local, bytes, made);
+		room->bytes = result == CUDA_SUCCESS ? room->bytes - bytes : 0;
+	}
+	if (!room->over || result != CUDA_ERROR_OUT_OF_MEMORY)
+		return result;
+	do
+		result = hb_granule_make(granules, &granules->config.host, bytes, made);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && drop_spare(granules));
+	return result;
+}
+
+/* Creates and maps all granules. *n_mapped is set in any case. */
+static CUresult fill_range(struct hb_granules *granules, struct granule_range *range, struct local_room *room,
+			   size_t *n_mapped)
+{
 	size_t offset = 0;
 	*n_mapped = 0;
 	while (offset < range->bytes) {
@@ -272,7 +324,7 @@ static CUresult fill_range(struct hb_granules *granules, struct granule_range *r
 		size_t bytes = range->bytes - offset;
 		if (bytes > granules->config.granule_bytes)
 			bytes = granules->config.granule_bytes;
-		CUresult result = hb_granule_make(granules, &local, bytes, granule);
+		CUresult result = make_somewhere(granules, room, bytes, granule);
 		if (result != CUDA_SUCCESS)
 			return result;
 		range->n++;
@@ -285,7 +337,8 @@ static CUresult fill_range(struct hb_granules *granules, struct granule_range *r
 	return hb_granules_set_access(granules, range->base, range->bytes);
 }
 
-CUresult hb_granules_allocate(struct hb_granules *granules, size_t bytes, CUdeviceptr *address)
+static CUresult allocate_range(struct hb_granules *granules, size_t bytes, struct local_room *room, size_t *over_bytes,
+			       CUdeviceptr *address)
 {
 	struct granule_range *range = new_range(granules, bytes);
 	if (!range)
@@ -295,9 +348,10 @@ CUresult hb_granules_allocate(struct hb_granules *granules, size_t bytes, CUdevi
 	if (result != CUDA_SUCCESS)
 		range->base = 0;
 	else
-		result = fill_range(granules, range, &n_mapped);
+		result = fill_range(granules, range, room, &n_mapped);
 	CUdeviceptr base = range->base;
-	if (result == CUDA_SUCCESS && !add_range(granules, range))
+	*over_bytes = room->over ? count_on_host(range) : 0;
+	if (result == CUDA_SUCCESS && !add_range(granules, range, *over_bytes))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
 		*address = base;
@@ -306,16 +360,40 @@ CUresult hb_granules_allocate(struct hb_granules *granules, size_t bytes, CUdevi
 	return result;
 }
 
-CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address)
+CUresult hb_granules_allocate(struct hb_granules *granules, size_t bytes, CUdeviceptr *address)
 {
-	struct granule_range *range = take_range(granules, address);
+	size_t over_bytes;
+	return allocate_range(granules, bytes, &(struct local_room){.over = false}, &over_bytes, address);
+}
+
+CUresult hb_granules_allocate_over(struct hb_granules *granules, size_t bytes, size_t local_bytes, size_t *over_bytes,
+				   CUdeviceptr *address)
+{
+	return allocate_range(granules, bytes, &(struct local_room){true, local_bytes}, over_bytes, address);
+}
+
+size_t hb_granules_count_over(struct hb_granules *granules, size_t bytes)
+{
+	pthread_mutex_lock(&granules->lock);
+	size_t over = take_over(granules, bytes);
+	pthread_mutex_unlock(&granules->lock);
+	return over;
+}
+
+CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
+			     size_t *over_bytes)
+{
+	size_t over = 0;
+	struct granule_range *range = take_range(granules, address, counted_bytes, &over);
+	if (over_bytes)
+		*over_bytes = over;
 	return range ? dissolve_range(granules, range, range->n) : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_range *found)
 {
 	pthread_mutex_lock(&granules->lock);
-	const struct granule_range *range = find_around(granules, address);
+	const struct granule_range *range = hb_granules_find_range(granules, address);
 	bool inside = range && address - range->base < range->asked_bytes;
 	if (inside)
 		*found = (struct hb_granules_range){range->base, range->asked_bytes, range->stays};
@@ -326,14 +404,25 @@ bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct 
 bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why)
 {
 	pthread_mutex_lock(&granules->lock);
-	struct granule_range *range = find_around(granules, address);
+	struct granule_range *range = hb_granules_find_range(granules, address);
 	if (range)
 		hb_granule_move_leave_out(granules, range);
-	range = find_around(granules, address);
+	range = hb_granules_find_range(granules, address);
 	if (range)
 		range->stays = why;
 	pthread_mutex_unlock(&granules->lock);
 	return range != NULL;
+}
+
+bool hb_granules_is_home(struct hb_granules *granules, CUdeviceptr address)
+{
+	bool home = true;
+	pthread_mutex_lock(&granules->lock);
+	const struct granule_range *range = hb_granules_find_range(granules, address);
+	for (size_t i = 0; range && i < range->n; i++)
+		home &= hb_is_home(granules, &range->granules[i].place);
+	pthread_mutex_unlock(&granules->lock);
+	return home;
 }
 
 size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_t index,
@@ -341,7 +430,7 @@ size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_
 {
 	size_t n = 0;
 	pthread_mutex_lock(&granules->lock);
-	const struct granule_range *range = find_around(granules, address);
+	const struct granule_range *range = hb_granules_find_range(granules, address);
 	if (range && range->base == address && index < range->n) {
 		*handle = range->granules[index].handle;
 		*bytes = range->granules[index].bytes;
@@ -408,6 +497,7 @@ void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *c
 			}
 		}
 	}
+	counts->over = granules->over_bytes;
 	counts->spare = count_list(&granules->spares);
 	counts->leaked = count_list(&granules->leaked) + hb_granule_moves_count_unfinished(granules);
 	pthread_mutex_unlock(&granules->lock);
@@ -424,12 +514,17 @@ void hb_granules_limit_host(struct hb_granules *granules, size_t bytes)
 
 static int compare_age(const void *a, const void *b)
 {
-	uint64_t left = (*(struct granule_range *const *)a)->serial,
-		 right = (*(struct granule_range *const *)b)->serial;
-	return left < right ? -1 : left > right;
+	const struct granule_range *left = *(struct granule_range *const *)a,
+				   *right = *(struct granule_range *const *)b;
+	return left->serial < right->serial ? -1 : left->serial > right->serial;
 }
 
-struct granule_range **hb_granules_list_oldest(const struct hb_granules *granules, size_t *n)
+static int compare_newness(const void *a, const void *b)
+{
+	return compare_age(b, a);
+}
+
+struct granule_range **hb_granules_list(const struct hb_granules *granules, bool newest_first, size_t *n)
 {
 	struct granule_range **list = malloc((granules->n_ranges + 1) * sizeof(struct granule_range *));
 	*n = 0;
@@ -437,7 +532,7 @@ struct granule_range **hb_granules_list_oldest(const struct hb_granules *granule
 		if (granules->ranges[i]->stays == HB_STAY_NOT)
 			list[(*n)++] = granules->ranges[i];
 	if (list)
-		qsort(list, *n, sizeof(struct granule_range *), compare_age);
+		qsort(list, *n, sizeof(struct granule_range *), newest_first ? compare_newness : compare_age);
 	return list;
 }
 
@@ -446,17 +541,17 @@ static bool count_wanted(const struct hb_granules *granules, size_t wanted[GRANU
 {
 	size_t n, in_use = granules->host_bytes - count_list(&granules->spares);
 	size_t room = granules->host_limit > in_use ? granules->host_limit - in_use : 0;
-	struct granule_range **oldest = hb_granules_list_oldest(granules, &n);
-	for (size_t i = 0; oldest && i < n; i++)
-		for (size_t k = 0; k < oldest[i]->n; k++) {
-			const struct granule *granule = &oldest[i]->granules[k];
+	struct granule_range **newest = hb_granules_list(granules, true, &n);
+	for (size_t i = 0; newest && i < n; i++)
+		for (size_t k = 0; k < newest[i]->n; k++) {
+			const struct granule *granule = &newest[i]->granules[k];
 			if (hb_is_host(&granule->place) || granule->bytes > room)
 				continue;
 			room -= granule->bytes;
 			wanted[granule->bytes / HB_GRANULE_UNIT]++;
 		}
-	free(oldest);
-	return oldest != NULL;
+	free(newest);
+	return newest != NULL;
 }
 
 /* With the lock held. Removes a spare that is not wanted from the list; false: there is none. `wanted` then has what is still wanted. */
@@ -478,9 +573,8 @@ static bool take_unwanted(struct hb_granules *granules, size_t wanted[GRANULE_CL
 
 static CUresult create_spare(struct hb_granules *granules, size_t bytes)
 {
-	const CUmemLocation host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
 	struct granule made;
-	CUresult result = create_granule(granules, &host, bytes, &made);
+	CUresult result = create_granule(granules, &granules->config.host, bytes, &made);
 	if (result == CUDA_SUCCESS)
 		hb_granule_put_away(granules, &made);
 	return result;

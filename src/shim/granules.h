@@ -40,6 +40,7 @@ struct hb_granule_driver {
 struct hb_granule_config {
 	const struct hb_granule_driver *driver;
 	int device;                             /* the device of the allocations; only it has access */
+	CUmemLocation host;                     /* memory of the host that is near to the device */
 	size_t granule_bytes;                   /* a multiple of HB_GRANULE_UNIT, at most HB_GRANULE_BYTES_MAX */
 	CUmemAllocationHandleType handle_types; /* for which the memory can be exported; 0 = none */
 };
@@ -66,10 +67,20 @@ void hb_granules_free(struct hb_granules *granules);
 /* Allocates on the device. Nothing is left behind if it fails. */
 CUresult hb_granules_allocate(struct hb_granules *granules, size_t bytes, CUdeviceptr *address);
 /*
- * Frees the allocation that begins at the address; CUDA_ERROR_INVALID_VALUE if none does. The caller has waited for work that
- * uses the memory. Removes it from a move that is prepared; waits for the end of a move that copies.
+ * The same, with at most `local_bytes` (of units) on the device and the rest on the host. *over_bytes: how much is on the
+ * host, which the caller does not count as memory of the device.
  */
-CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address);
+CUresult hb_granules_allocate_over(struct hb_granules *granules, size_t bytes, size_t local_bytes, size_t *over_bytes,
+				   CUdeviceptr *address);
+/*
+ * Frees the allocation that begins at the address; CUDA_ERROR_INVALID_VALUE if none does. The caller has waited for work that
+ * uses the memory. Removes it from a move that is prepared; waits for the end of a move that copies. *over_bytes, not more than
+ * `counted_bytes`: what it had on the host and the caller did not count; may be NULL.
+ */
+CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
+			     size_t *over_bytes);
+/* The caller now counts so much of what is on the host. Returns how much it was: no more than was not counted. */
+size_t hb_granules_count_over(struct hb_granules *granules, size_t bytes);
 
 struct hb_granules_range {
 	CUdeviceptr base;
@@ -81,9 +92,12 @@ bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct 
 /* From now on the allocation stays where it is. Moves: as in hb_granules_release(). False: there is no such allocation. */
 bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why);
 
+/* Whether all of the allocation around the address is on its own device. */
+bool hb_granules_is_home(struct hb_granules *granules, CUdeviceptr address);
+
 /*
  * One granule of the allocation that begins at the address, by index. Returns how many granules the allocation has; 0: there
- * is no such allocation, or not so many. The handle is valid while the allocation exists and stays where it is.
+ * is no such allocation, or it has no such granule. The handle is valid while the allocation exists and stays where it is.
  */
 size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_t index,
 			CUmemGenericAllocationHandle *handle, size_t *bytes);
@@ -93,9 +107,10 @@ CUresult hb_granules_share_with_peer(struct hb_granules *granules, int peer);
 struct hb_granules_bytes {
 	size_t local, peer, host; /* by place, all allocations */
 	size_t stays[HB_N_STAYS]; /* by reason; [HB_STAY_NOT] is what can move, wherever it is */
-	size_t spare;             /* host memory kept for moves */
-	size_t movable;           /* what is local and can move */
-	size_t leaked;            /* no longer used, but the driver refused to take it back */
+	size_t over;    /* on the host and not counted by the caller; may exceed `host` after memory came home */
+	size_t spare;   /* host memory kept for moves */
+	size_t movable; /* what is local and can move */
+	size_t leaked;  /* no longer used, but the driver refused to take it back */
 };
 void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *counts);
 
@@ -117,12 +132,18 @@ CUresult hb_granules_keep_spares(struct hb_granules *granules, bool *more);
  */
 
 /*
- * Prepares the move of at least `bytes` (or all, if there is less) from places of type `from` to the place `to`: the oldest
- * allocations first. CUDA_ERROR_NOT_FOUND: there is nothing to move; CUDA_ERROR_OUT_OF_MEMORY: the place has no room;
+ * Prepares the move of at least `bytes` (or all, if there is less) from places of type `from` to the place `to`: the
+ * newest allocations first, which programs use least (decision 0036); the oldest first if they move home. CUDA_ERROR_NOT_FOUND: there is nothing to move; CUDA_ERROR_OUT_OF_MEMORY: the place has no room;
  * CUDA_ERROR_NOT_READY: another move is in progress. The program may continue meanwhile.
  */
 CUresult hb_granule_move_begin(struct hb_granules *granules, const CUmemLocation *from, const CUmemLocation *to,
 			       size_t bytes, struct hb_granule_move **move_out);
+/*
+ * The same for what is elsewhere of the allocation around the address, whether or not it may move: home. CUDA_ERROR_NOT_FOUND:
+ * all of it is home, or there is no such allocation.
+ */
+CUresult hb_granule_move_begin_home(struct hb_granules *granules, CUdeviceptr address, size_t bytes,
+				    struct hb_granule_move **move_out);
 /* Bytes that move. Allocations that were freed or pinned since do not count. */
 size_t hb_granule_move_bytes(struct hb_granule_move *move);
 /* Starts the copies on this stream. From here to the end, nothing else may use the memory. */

@@ -41,7 +41,14 @@ struct hb_granules {
 	struct hb_granule_move *unfinished; /* have ended, but the driver refused to take something back */
 	struct granule_list spares, leaked;
 	size_t host_bytes, host_limit; /* host memory that was created and not given back; its bound */
+	size_t over_bytes;             /* memory of ranges on the host that the caller does not count */
 };
+
+/* Whether the place is the device that the allocations are for. */
+static inline bool hb_is_home(const struct hb_granules *granules, const CUmemLocation *place)
+{
+	return place->type == CU_MEM_LOCATION_TYPE_DEVICE && place->id == granules->config.device;
+}
 
 static inline bool hb_is_host(const CUmemLocation *place)
 {
@@ -54,8 +61,10 @@ CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *plac
 void hb_granule_put_away(struct hb_granules *granules, const struct granule *granule);
 /* Tries again to give leaked memory back. */
 void hb_granules_retry_leaked(struct hb_granules *granules);
-/* With the lock held. Returns the ranges that can move, oldest first, in memory to be freed; NULL: out of memory. */
-struct granule_range **hb_granules_list_oldest(const struct hb_granules *granules, size_t *n);
+/* With the lock held. Returns the ranges that can move, by age, in memory to be freed; NULL: out of memory. */
+struct granule_range **hb_granules_list(const struct hb_granules *granules, bool newest_first, size_t *n);
+/* With the lock held. NULL: there is no allocation around the address. */
+struct granule_range *hb_granules_find_range(const struct hb_granules *granules, CUdeviceptr address);
 CUresult hb_granules_set_access(const struct hb_granules *granules, CUdeviceptr address, size_t bytes);
 
 /* --- granule_move.c --- */

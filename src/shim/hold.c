@@ -16,9 +16,9 @@
 #define LOOK_AGAIN_NS (20 * HB_NS_PER_US)
 #define NAP_NS (50 * HB_NS_PER_MS) /* a held thread reads the word again at least this often */
 
-enum hold_word { HOLD_OPEN, HOLD_HELD, HOLD_BROKEN };
+enum hold_word { HOLD_OPEN, HOLD_HELD, HOLD_BROKEN, HOLD_PARKED };
 
-/* Of one thread at a time. Never freed: the moving thread may read it at any time. */
+/* A record belongs to one thread at a time. It is never freed, because the moving thread may read it at any time. */
 struct hold_thread {
 	_Atomic(uint32_t) inside; /* calls in progress, one inside the other */
 	atomic_bool in_use;
@@ -33,6 +33,7 @@ static __thread struct hold_thread *self __attribute__((tls_model("initial-exec"
 static pthread_key_t ending;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 static bool can_hold;
+static void (*_Atomic wake_mover)(void);
 
 static void end_thread(void *record)
 {
@@ -48,9 +49,10 @@ static void prepare(void)
 		   pthread_key_create(&ending, end_thread) == 0;
 }
 
-bool hb_hold_prepare(void)
+bool hb_hold_prepare(void (*wake)(void))
 {
 	pthread_once(&prepared, prepare);
+	atomic_store(&wake_mover, wake);
 	if (can_hold)
 		atomic_fetch_or(&hb_shim_alert, HB_ALERT_ELASTIC);
 	return can_hold;
@@ -92,8 +94,12 @@ static bool list_thread(void)
 static void sleep_while_held(void)
 {
 	const struct timespec nap = {.tv_nsec = NAP_NS};
-	while (atomic_load(&word) == HOLD_HELD)
-		syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, HOLD_HELD, &nap, NULL, 0);
+	uint32_t seen;
+	while ((seen = atomic_load(&word)) == HOLD_HELD || seen == HOLD_PARKED) {
+		if (seen == HOLD_PARKED)
+			atomic_load (&wake_mover)();
+		syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, &nap, NULL, 0);
+	}
 }
 
 /* The moving thread reads `unlisted` after it has set the word, and this thread the word after `unlisted`. */
@@ -141,19 +147,21 @@ static bool is_any_inside(void)
 
 bool hb_hold_begin(int64_t until_ns)
 {
-	atomic_store(&word, HOLD_HELD);
+	uint32_t before = atomic_exchange(&word, HOLD_HELD);
 	bool fenced = syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 	bool inside = true;
 	while (fenced && !atomic_load(&unlisted) && (inside = is_any_inside()) && hb_clock_now_ns() < until_ns)
 		nanosleep(&(struct timespec){.tv_nsec = LOOK_AGAIN_NS}, NULL);
 	if (inside)
-		hb_hold_end(false);
+		hb_hold_end(before == HOLD_PARKED ? HB_HOLD_PARK : HB_HOLD_CONTINUE);
 	return !inside;
 }
 
-void hb_hold_end(bool broken)
+void hb_hold_end(enum hb_hold_after after)
 {
-	atomic_store(&word, broken ? HOLD_BROKEN : HOLD_OPEN);
+	static const enum hold_word words[] = {
+		[HB_HOLD_CONTINUE] = HOLD_OPEN, [HB_HOLD_FAIL] = HOLD_BROKEN, [HB_HOLD_PARK] = HOLD_PARKED};
+	atomic_store(&word, words[after]);
 	syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 

@@ -20,8 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Prepares the process: false if the kernel lacks membarrier; then nothing may be held. Sets HB_ALERT_ELASTIC. */
-bool hb_hold_prepare(void);
+/* Prepares the process: false if the kernel lacks membarrier; then nothing may be held. Sets HB_ALERT_ELASTIC. `wake`: see HB_HOLD_PARK. */
+bool hb_hold_prepare(void (*wake)(void));
 
 /* ---- any thread, around a held call ---- */
 
@@ -55,8 +55,13 @@ static inline enum hb_hold_entry hb_hold_enter(void)
 
 /* Holds calls back and waits until no thread is inside one. False: at until_ns some thread still was; nothing is held. */
 bool hb_hold_begin(int64_t until_ns);
-/* The calls continue. `broken`: they fail from now on. */
-void hb_hold_end(bool broken);
+/* What becomes of the calls after the move. */
+enum hb_hold_after {
+	HB_HOLD_CONTINUE,
+	HB_HOLD_FAIL, /* they fail from now on */
+	HB_HOLD_PARK, /* they wait, and the first one calls `wake` of hb_hold_prepare(), until hb_hold_end() is called again */
+};
+void hb_hold_end(enum hb_hold_after after);
 
 /* In a forked child, which has no other threads. */
 void hb_hold_leave_in_child(void);

@@ -120,16 +120,18 @@ CUresult hb_hook_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *att
 /* Asks that copies of this memory are complete when they return, for devices that read it without CUDA. */
 CUresult hb_hook_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)
 {
+	CUresult result = CUDA_SUCCESS;
 	if (attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-		hb_elastic_pin(pointer, HB_STAY_DEVICE);
-	return HB_REAL(cuPointerSetAttribute)(value, attribute, pointer);
+		result = hb_elastic_pin(pointer, HB_STAY_DEVICE);
+	return result == CUDA_SUCCESS ? HB_REAL(cuPointerSetAttribute)(value, attribute, pointer) : result;
 }
 
 CUresult hb_hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes,
 					       CUmemRangeHandleType type, unsigned long long flags)
 {
-	hb_elastic_pin(pointer, HB_STAY_DEVICE);
-	return HB_REAL(cuMemGetHandleForAddressRange)(handle, pointer, bytes, type, flags);
+	CUresult result = hb_elastic_pin(pointer, HB_STAY_DEVICE);
+	return result == CUDA_SUCCESS ? HB_REAL(cuMemGetHandleForAddressRange)(handle, pointer, bytes, type, flags)
+				      : result;
 }
 
 CUresult hb_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
@@ -138,8 +140,8 @@ CUresult hb_hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 	hb_elastic_stop_allocating();
 	if (!handle || !hb_elastic_find(pointer, &found))
 		return HB_REAL(cuIpcGetMemHandle)(handle, pointer);
-	hb_elastic_pin(pointer, HB_STAY_SHARED);
-	return hb_share_export(&found, handle);
+	CUresult result = hb_elastic_pin(pointer, HB_STAY_SHARED);
+	return result == CUDA_SUCCESS ? hb_share_export(&found, handle) : result;
 }
 
 /* ---- access for peers ---- */

@@ -179,15 +179,31 @@ static bool can_ask(const struct hb_place *place, unsigned gpu, uint64_t bytes)
 	return is_low(place) && has_lease(place) && bytes <= limit && used <= limit - bytes;
 }
 
+/*
+ * A refusal takes 0.3 s. A program whose memory does not fit gets what the lease has, and asks again after this time.
+ */
+#define ASK_OVER_AGAIN_NS HB_NS_PER_S
+static _Atomic(int64_t) refused_ns[HB_PAGE_GPUS];
+
+static bool was_just_refused(const struct hb_place *place, unsigned gpu)
+{
+	int64_t before_ns = atomic_load_explicit(&refused_ns[gpu], memory_order_relaxed);
+	return before_ns && hb_elastic_has_over(place) && hb_clock_now_ns() - before_ns < ASK_OVER_AGAIN_NS;
+}
+
 /* Another process may take the memory between the answer and the claim. */
 static bool take_leased_room(const struct hb_place *place, unsigned gpu, uint64_t bytes)
 {
+	if (was_just_refused(place, gpu))
+		return take_room(place, gpu, bytes, BY_LEASE);
 	for (int i = 0; i < ASK_TRIES; i++) {
 		if (take_room(place, gpu, bytes, BY_LEASE))
 			return true;
 		int result = can_ask(place, gpu, bytes) ? ask_lease(gpu, bytes) : -ENOMEM;
-		if (result == -ENOMEM)
+		if (result == -ENOMEM) {
+			atomic_store_explicit(&refused_ns[gpu], hb_clock_now_ns(), memory_order_relaxed);
 			return false;
+		}
 		if (result < 0)
 			return take_room(place, gpu, bytes, BY_SHARE);
 	}
@@ -204,15 +220,37 @@ bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 		return true;
 	if (hb_memory_shrink_kept(gpu) && take_leased_room(place, gpu, bytes))
 		return true;
-	hb_shim_count(HB_COUNT_allocations_refused, 1);
+	if (!hb_elastic_has_over(place)) /* else a part may fit */
+		hb_shim_count(HB_COUNT_allocations_refused, 1);
 	return false;
+}
+
+uint64_t hb_memory_claim_part(struct hb_claim *claim, unsigned gpu, uint64_t bytes, uint64_t unit)
+{
+	const struct hb_place *place = hb_place();
+	*claim = (struct hb_claim){.gpu = place->page ? gpu : HB_PAGE_GPUS};
+	if (claim->gpu >= HB_PAGE_GPUS)
+		return 0;
+	uint64_t limit = read_tenant_limit(place, gpu), lease = read_lease(place, gpu, BY_LEASE);
+	uint64_t room = subtract(limit < lease ? limit : lease, load_bytes(&place->page->gpus[gpu].used_bytes));
+	room = room < bytes ? room : bytes;
+	room -= room % unit;
+	if (room && take_room(place, gpu, room, BY_LEASE))
+		claim->bytes = room;
+	return claim->bytes;
+}
+
+/* LP gets back what its GPU has lent to LP tenants of other GPUs. */
+static bool is_lent(const struct hb_place *place, unsigned gpu)
+{
+	return place->gpus[gpu] && atomic_load_explicit(&place->gpus[gpu]->lent, memory_order_relaxed);
 }
 
 static bool can_make_room(const struct hb_place *place, const struct hb_claim *claim)
 {
 	uint32_t features = place->page ? atomic_load_explicit(&place->page->features, memory_order_relaxed) : 0;
-	return claim->gpu < HB_PAGE_GPUS && (features & HB_FEATURE_ELASTIC) && !is_low(place) &&
-	       !hb_daemon_silent(place);
+	return claim->gpu < HB_PAGE_GPUS && (features & HB_FEATURE_ELASTIC) &&
+	       (!is_low(place) || is_lent(place, claim->gpu)) && !hb_daemon_silent(place);
 }
 
 bool hb_memory_make_room(struct hb_room *room, const struct hb_claim *claim)
@@ -340,7 +378,7 @@ void hb_memory_drop_context(uint64_t context)
 	struct hb_memory_entry gone;
 	while (context && hb_memory_table_take_owned(context, &gone)) {
 		if (gone.kind == HB_MEMORY_POINTER)
-			hb_elastic_drop(gone.handle);
+			gone.bytes -= hb_elastic_drop(gone.handle, gone.bytes);
 		give_room_back(gone.gpu, gone.bytes);
 	}
 }

@@ -26,10 +26,11 @@ struct hb_room {
 };
 /*
  * The driver has refused the claimed allocation with CUDA_ERROR_OUT_OF_MEMORY. True: memory of LP has moved away
- * (decision 0025), so the driver should be called again; at most three times within 3 s. Only in HP.
+ * (decision 0025), so the driver should be called again; at most three times within 3 s. In LP: memory that the GPU has lent to
+ * other GPUs was taken back.
  */
 bool hb_memory_make_room(struct hb_room *room, const struct hb_claim *claim);
-/* Calls the driver, in HP again after room was made. */
+/* Calls the driver, and again after room was made. */
 #define HB_WITH_ROOM(claim, call) \
 	({ \
 		struct hb_room hb_room_ = {0}; \
@@ -40,6 +41,8 @@ bool hb_memory_make_room(struct hb_room *room, const struct hb_claim *claim);
 	})
 
 /* Gives the room back, because the driver refused. */
+/* Claims what there is room for without asking anybody: a multiple of `unit`, at most `bytes`. Returns how much; 0: nothing. */
+uint64_t hb_memory_claim_part(struct hb_claim *claim, unsigned gpu, uint64_t bytes, uint64_t unit);
 void hb_memory_cancel(const struct hb_claim *claim);
 /* Corrects the claim to `bytes`, because the pitch is known only after the call. */
 void hb_memory_adjust(struct hb_claim *claim, uint64_t bytes);

@@ -326,9 +326,13 @@ void hb_shim_foresight_wait_ends(void)
 void hb_shim_foresight_idle(void)
 {
 	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed)) {
-		atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
+		if (!hb_shim_spatial_high_serves_beside())
+			atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
 		hb_shim_foresight_wait_ends();
 		end_spatial_request();
+		if (hb_shim_spatial_high_serves())
+			return; /* another GPU of this process still works */
+		atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
 		announce_after_work();
 		return;
 	}

@@ -32,6 +32,9 @@ void hb_shim_spatial_high_expect(int64_t from_ns, int64_t until_ns);
  * caused by LP; negative = unknown. *kind: of the request (hb_spatial_high_kind).
  */
 int64_t hb_shim_spatial_high_end(int64_t *harm_ns, uint32_t *kind);
+/* Whether this process serves a request on any of its GPUs; whether on another one than the calling thread's. */
+bool hb_shim_spatial_high_serves(void);
+bool hb_shim_spatial_high_serves_beside(void);
 
 /* ---- LP: shim_spatial_low.c ---- */
 
@@ -93,13 +96,14 @@ void hb_shim_spatial_boards_leave_in_child(void);
 void hb_shim_spatial_high_leave_in_child(void);
 
 /*
- * shim_spatial_masks.c. The trial finds out, in the current context, whether SM masks work; one caller at a time.
+ * shim_spatial_masks.c. The trial finds out, in the current context, which is on this GPU, whether SM masks work; one caller
+ * at a time. The first two need a GPU below HB_PAGE_GPUS.
  * hb_shim_spatial_masked_sms() returns the SMs of a GPU if masks work there, 0 if they do not (also for HB_PAGE_GPUS).
  * hb_shim_spatial_choose_masks() selects masks of entire GPCs if the GPU page wants and knows them, else spread masks; call
  * it with the lock of shim_spatial_rows.h.
  */
-bool hb_shim_spatial_masks_are_judged(void);
-void hb_shim_spatial_find_masks(void);
+bool hb_shim_spatial_masks_are_judged(unsigned gpu);
+void hb_shim_spatial_find_masks(unsigned gpu);
 uint32_t hb_shim_spatial_masked_sms(unsigned gpu);
 void hb_shim_spatial_choose_masks(unsigned gpu, const struct hb_gpu_page *page);
 void hb_shim_spatial_masks_leave_in_child(void);

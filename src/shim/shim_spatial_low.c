@@ -10,7 +10,7 @@
  * one launch.
  *
  * Some launches are masked but not bounded, and counted: those in a second context
- * of the process, those on more active streams than there are rows
+ * of the process on one GPU, those on more active streams than there are rows
  * (shim_spatial_rows.h), and those made while no counters can be allocated.
  */
 #include "base/clock.h"
@@ -192,7 +192,7 @@ static void wait_to_launch(const struct hb_place *place, unsigned gpu, const str
 		hb_shim_spatial_lock();
 	}
 	for (;;) {
-		row = hb_shim_spatial_row_of(launch->stream, context, now_ns);
+		row = hb_shim_spatial_row_of(gpu, launch->stream, context, now_ns);
 		decide_launch(place, gpu, row, now_ns, launch->function, shape, &decided.answer);
 		if (decided.answer.verdict != HB_SPATIAL_WAIT)
 			break;
@@ -222,7 +222,7 @@ static void wait_to_launch(const struct hb_place *place, unsigned gpu, const str
 
 static void note_launch(CUresult result)
 {
-	hb_mask_keep(0);
+	hb_mask_keep_all();
 	if (result != CUDA_SUCCESS)
 		return;
 	int64_t now_ns = hb_clock_now_ns();
@@ -257,13 +257,13 @@ static unsigned find_spatial_gpu(const struct hb_place *place)
 	return gpu;
 }
 
-static void set_launch_mask(void)
+static void set_launch_mask(unsigned gpu)
 {
 	if (!decided.answer.sms)
 		return;
-	hb_mask_keep(decided.answer.sms);
+	hb_mask_keep(gpu, decided.answer.sms);
 	hb_shim_count(HB_COUNT_masked, 1);
-	if (hb_mask_uses_gpcs())
+	if (hb_mask_uses_gpcs(gpu))
 		hb_shim_count(HB_COUNT_masked_gpcs, 1);
 }
 
@@ -288,7 +288,7 @@ void (*hb_shim_spatial_low_launch(unsigned fn, const uint64_t *args))(CUresult)
 		decided.launch = launch;
 		decided.shape = shape;
 	}
-	set_launch_mask();
+	set_launch_mask(gpu);
 	return end_launch;
 }
 
@@ -316,7 +316,7 @@ uint32_t hb_shim_spatial_count_part_blocks(uint32_t n_left, uint32_t n_blocks)
 static void decide_again(void)
 {
 	wait_to_launch(hb_place(), decided.gpu, &decided.launch, &decided.shape);
-	set_launch_mask();
+	set_launch_mask(decided.gpu);
 }
 
 void hb_shim_spatial_wait_for_next_part(uint32_t n_left, uint32_t n_blocks)
@@ -328,7 +328,7 @@ void hb_shim_spatial_wait_for_next_part(uint32_t n_left, uint32_t n_blocks)
 
 void hb_shim_spatial_give_up_split(void)
 {
-	hb_mask_keep(0);
+	hb_mask_keep_all();
 	decided.wants_split = false;
 	hb_shim_spatial_lock();
 	hb_spatial_whole(decided.low, decided.answer.kernel);
@@ -338,7 +338,7 @@ void hb_shim_spatial_give_up_split(void)
 
 static void end_graph(CUresult result)
 {
-	hb_mask_keep(0);
+	hb_mask_keep_all();
 }
 
 /* The launch descriptors of a graph are written once: with a mask if HP works now. */
@@ -361,7 +361,7 @@ void (*hb_shim_spatial_low_graph(void))(CUresult)
 			return NULL;
 		reserve = hb_spatial_standing_reserve(all);
 	}
-	hb_mask_keep(fixed_sms ? fixed_sms : (all - reserve) & ~UINT32_C(1));
+	hb_mask_keep(gpu, fixed_sms ? fixed_sms : (all - reserve) & ~UINT32_C(1));
 	return end_graph;
 }
 

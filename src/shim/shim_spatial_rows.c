@@ -27,17 +27,21 @@ enum { ROWS = 32, COUNTER_WORDS = 16 /* one cache line */ };
 
 /* Spins for a moment, then sleeps: a SCHED_FIFO thread that only spins could keep the holder of the lock from the CPU. */
 static pthread_mutex_t lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
-static struct hb_shim_spatial_row rows[ROWS]; /* guarded by `lock` */
-static unsigned n_rows;                       /* guarded by `lock` */
-
-/* Host memory that the GPU writes, allocated in the context `owner`. NULL: none yet. */
-static _Atomic(hb_page_u32 *) counters;
-static _Atomic(CUcontext) owner;
-static _Atomic(int64_t) prepare_again_ns;
 static pthread_mutex_t preparing = PTHREAD_MUTEX_INITIALIZER;
-static int64_t retry_ns = RETRY_NS; /* guarded by `preparing`, as the next two */
-static hb_page_u32 *parked;         /* the counters of `parked_for`, a context that may be about to end */
-static CUcontext parked_for;
+
+/* The streams of one GPU. */
+static struct bank {
+	struct hb_shim_spatial_row rows[ROWS]; /* guarded by `lock` */
+	unsigned n_rows;                       /* guarded by `lock` */
+	/* Host memory that the GPU writes, allocated in the context `owner`. NULL: none yet. */
+	_Atomic(hb_page_u32 *) counters;
+	_Atomic(CUcontext) owner;
+	_Atomic(int64_t) prepare_again_ns;
+	int64_t retry_ns;    /* guarded by `preparing`, as the next two; 0 = RETRY_NS */
+	hb_page_u32 *parked; /* the counters of `parked_for`, a context that may be about to end */
+	CUcontext parked_for;
+} banks[HB_PAGE_GPUS];
+#define END_OF_BANKS (banks + HB_PAGE_GPUS)
 
 /* The address of this variable identifies a thread. */
 static __thread struct {
@@ -59,21 +63,24 @@ void hb_shim_spatial_unlock(void)
 /* ---- rows ---- */
 
 /* Whether the row can be given to another stream: its last counter write has arrived and nothing is in flight. */
-static bool can_be_reused(const struct hb_shim_spatial_row *row, const hb_page_u32 *values, int64_t now_ns)
+static bool can_be_reused(const struct bank *bank, const struct hb_shim_spatial_row *row, const hb_page_u32 *values,
+			  int64_t now_ns)
 {
-	if (atomic_load_explicit(&values[(row - rows) * COUNTER_WORDS], memory_order_acquire) != row->state.marked)
+	if (atomic_load_explicit(&values[(row - bank->rows) * COUNTER_WORDS], memory_order_acquire) !=
+	    row->state.marked)
 		return false;
 	return row->gone || !row->state.next_ns || now_ns - row->looked_ns > IDLE_NS;
 }
 
 /* Returns a new row, or one that can be reused: one whose stream is gone, else the one launched on longest ago. */
-static struct hb_shim_spatial_row *take_row(const hb_page_u32 *values, int64_t now_ns)
+static struct hb_shim_spatial_row *take_row(struct bank *bank, const hb_page_u32 *values, int64_t now_ns)
 {
 	struct hb_shim_spatial_row *best = NULL;
-	if (n_rows < ROWS)
-		return &rows[n_rows++];
-	for (struct hb_shim_spatial_row *row = rows; row < rows + ROWS && !(best && best->gone); row++)
-		if (can_be_reused(row, values, now_ns) && (!best || row->gone || row->looked_ns < best->looked_ns))
+	if (bank->n_rows < ROWS)
+		return &bank->rows[bank->n_rows++];
+	for (struct hb_shim_spatial_row *row = bank->rows; row < bank->rows + ROWS && !(best && best->gone); row++)
+		if (can_be_reused(bank, row, values, now_ns) &&
+		    (!best || row->gone || row->looked_ns < best->looked_ns))
 			best = row;
 	if (best) {
 		uint32_t marked = best->state.marked;
@@ -92,16 +99,17 @@ bool hb_shim_spatial_row_matches(const struct hb_shim_spatial_row *row, CUstream
 	return row->stream == stream && row->thread == thread_of(stream) && !row->gone;
 }
 
-struct hb_shim_spatial_row *hb_shim_spatial_row_of(CUstream stream, CUcontext context, int64_t now_ns)
+struct hb_shim_spatial_row *hb_shim_spatial_row_of(unsigned gpu, CUstream stream, CUcontext context, int64_t now_ns)
 {
-	const hb_page_u32 *values = atomic_load_explicit(&counters, memory_order_acquire);
+	struct bank *bank = &banks[gpu];
+	const hb_page_u32 *values = atomic_load_explicit(&bank->counters, memory_order_acquire);
 	/* In another context the memory could be freed, with its own context, before the GPU has written to it. */
-	if (!stream || !values || context != atomic_load_explicit(&owner, memory_order_relaxed))
+	if (!stream || !values || context != atomic_load_explicit(&bank->owner, memory_order_relaxed))
 		return NULL;
-	for (unsigned i = 0; i < n_rows; i++)
-		if (hb_shim_spatial_row_matches(&rows[i], stream))
-			return &rows[i];
-	struct hb_shim_spatial_row *row = take_row(values, now_ns);
+	for (unsigned i = 0; i < bank->n_rows; i++)
+		if (hb_shim_spatial_row_matches(&bank->rows[i], stream))
+			return &bank->rows[i];
+	struct hb_shim_spatial_row *row = take_row(bank, values, now_ns);
 	if (row) {
 		row->stream = stream;
 		row->thread = thread_of(stream);
@@ -111,19 +119,22 @@ struct hb_shim_spatial_row *hb_shim_spatial_row_of(CUstream stream, CUcontext co
 
 void hb_shim_spatial_forget_stream(CUstream stream)
 {
-	if (!stream || !atomic_load_explicit(&counters, memory_order_relaxed))
-		return;
-	hb_shim_spatial_lock();
-	for (unsigned i = 0; i < n_rows; i++)
-		rows[i].gone |= rows[i].stream == stream && !rows[i].thread;
-	hb_shim_spatial_unlock();
+	for (struct bank *bank = banks; stream && bank < END_OF_BANKS; bank++) {
+		if (!atomic_load_explicit(&bank->counters, memory_order_relaxed))
+			continue;
+		hb_shim_spatial_lock();
+		for (unsigned i = 0; i < bank->n_rows; i++)
+			bank->rows[i].gone |= bank->rows[i].stream == stream && !bank->rows[i].thread;
+		hb_shim_spatial_unlock();
+	}
 }
 
 static void end_thread(void *unused)
 {
 	hb_shim_spatial_lock();
-	for (unsigned i = 0; i < n_rows; i++)
-		rows[i].gone |= rows[i].thread == &self;
+	for (struct bank *bank = banks; bank < END_OF_BANKS; bank++)
+		for (unsigned i = 0; i < bank->n_rows; i++)
+			bank->rows[i].gone |= bank->rows[i].thread == &self;
 	hb_shim_spatial_unlock();
 	self.is_noted = false; /* destructors that run later may still launch */
 }
@@ -136,20 +147,26 @@ void hb_shim_spatial_rows_note_thread(void)
 
 hb_page_u32 *hb_shim_spatial_counter_of(const struct hb_shim_spatial_row *row)
 {
-	hb_page_u32 *values = atomic_load_explicit(&counters, memory_order_acquire);
-	return values ? &values[(row - rows) * COUNTER_WORDS] : NULL;
+	for (struct bank *bank = banks; bank < END_OF_BANKS; bank++) {
+		if (row < bank->rows || row >= bank->rows + ROWS)
+			continue;
+		hb_page_u32 *values = atomic_load_explicit(&bank->counters, memory_order_acquire);
+		return values ? &values[(row - bank->rows) * COUNTER_WORDS] : NULL;
+	}
+	return NULL;
 }
 
 void hb_shim_spatial_forget_intervals(void)
 {
-	for (unsigned i = 0; i < n_rows; i++)
-		rows[i].state.next.part = true;
+	for (struct bank *bank = banks; bank < END_OF_BANKS; bank++)
+		for (unsigned i = 0; i < bank->n_rows; i++)
+			bank->rows[i].state.next.part = true;
 }
 
 /* ---- preparation ---- */
 
 /* With `preparing` held. */
-static void make_counters(CUcontext context)
+static void make_counters(struct bank *bank, CUcontext context)
 {
 	void *memory;
 	if (HB_REAL(cuMemHostAlloc)(&memory, ROWS * COUNTER_WORDS * sizeof(uint32_t),
@@ -159,11 +176,17 @@ static void make_counters(CUcontext context)
 	if (!has_key)
 		has_key = pthread_key_create(&ending, end_thread) == 0;
 	hb_shim_spatial_lock();
-	memset(rows, 0, sizeof rows);
-	n_rows = 0;
+	memset(bank->rows, 0, sizeof bank->rows);
+	bank->n_rows = 0;
 	hb_shim_spatial_unlock();
-	atomic_store(&owner, context);
-	atomic_store_explicit(&counters, memory, memory_order_release);
+	atomic_store(&bank->owner, context);
+	atomic_store_explicit(&bank->counters, memory, memory_order_release);
+}
+
+static bool is_beside_high(const struct hb_place *place, unsigned gpu)
+{
+	return atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed) == HB_ENGINE_SPATIAL &&
+	       place->gpus[gpu] && atomic_load_explicit(&place->gpus[gpu]->tenants_high, memory_order_relaxed);
 }
 
 static bool needs_low_side(const struct hb_place *place)
@@ -171,27 +194,27 @@ static bool needs_low_side(const struct hb_place *place)
 	if (!place->page || hb_tenant_is_high())
 		return false;
 	for (uint32_t i = 0; i < place->page->n_gpus && i < HB_PAGE_GPUS; i++)
-		if (atomic_load_explicit(&place->page->gpus[i].engine, memory_order_relaxed) == HB_ENGINE_SPATIAL &&
-		    place->gpus[i] && atomic_load_explicit(&place->gpus[i]->tenants_high, memory_order_relaxed))
+		if (is_beside_high(place, i))
 			return true;
 	return false;
 }
 
-static bool is_prepared(void)
+static bool is_prepared(unsigned gpu)
 {
-	return hb_shim_spatial_masks_are_judged() && atomic_load(&counters);
+	return hb_shim_spatial_masks_are_judged(gpu) && atomic_load(&banks[gpu].counters);
 }
 
 /* With `preparing` held. What fails is tried again, less and less often. */
-static void prepare_low_side(CUcontext context)
+static void prepare_low_side(unsigned gpu, CUcontext context)
 {
-	if (!hb_shim_spatial_masks_are_judged())
-		hb_shim_spatial_find_masks();
-	if (!atomic_load(&counters))
-		make_counters(context);
-	atomic_store(&prepare_again_ns, hb_clock_now_ns() + retry_ns);
-	if (!is_prepared() && retry_ns < RETRY_MOST_NS)
-		retry_ns *= 2;
+	struct bank *bank = &banks[gpu];
+	int64_t retry_ns = bank->retry_ns ? bank->retry_ns : RETRY_NS;
+	if (!hb_shim_spatial_masks_are_judged(gpu))
+		hb_shim_spatial_find_masks(gpu);
+	if (!atomic_load(&bank->counters))
+		make_counters(bank, context);
+	atomic_store(&bank->prepare_again_ns, hb_clock_now_ns() + retry_ns);
+	bank->retry_ns = !is_prepared(gpu) && retry_ns < RETRY_MOST_NS ? 2 * retry_ns : retry_ns;
 }
 
 void hb_shim_spatial_refresh(void)
@@ -200,11 +223,14 @@ void hb_shim_spatial_refresh(void)
 	CUcontext context = NULL;
 	hb_shim_spatial_update_alert(place);
 	hb_shim_spatial_update_boards(place);
-	if (!needs_low_side(place) || is_prepared() || atomic_load(&hb_captures) > 0 ||
-	    hb_clock_now_ns() < atomic_load(&prepare_again_ns) || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS ||
-	    !context || pthread_mutex_trylock(&preparing) != 0)
+	if (!needs_low_side(place) || atomic_load(&hb_captures) > 0)
 		return;
-	prepare_low_side(context);
+	unsigned gpu = hb_tenant_gpu();
+	if (gpu >= HB_PAGE_GPUS || is_prepared(gpu) || !is_beside_high(place, gpu) ||
+	    hb_clock_now_ns() < atomic_load(&banks[gpu].prepare_again_ns) ||
+	    HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context || pthread_mutex_trylock(&preparing) != 0)
+		return;
+	prepare_low_side(gpu, context);
 	pthread_mutex_unlock(&preparing);
 }
 
@@ -226,10 +252,12 @@ void hb_shim_spatial_update_alert(const struct hb_place *place)
 void hb_shim_spatial_context_leaves(CUcontext context)
 {
 	pthread_mutex_lock(&preparing);
-	if (context && atomic_load(&owner) == context) {
-		parked = atomic_exchange(&counters, NULL);
-		parked_for = context;
-		atomic_store(&owner, NULL);
+	for (struct bank *bank = banks; context && bank < END_OF_BANKS; bank++) {
+		if (atomic_load(&bank->owner) != context)
+			continue;
+		bank->parked = atomic_exchange(&bank->counters, NULL);
+		bank->parked_for = context;
+		atomic_store(&bank->owner, NULL);
 	}
 	pthread_mutex_unlock(&preparing);
 }
@@ -237,12 +265,14 @@ void hb_shim_spatial_context_leaves(CUcontext context)
 static void unpark_counters(CUcontext context, bool stays)
 {
 	pthread_mutex_lock(&preparing);
-	if (parked && parked_for == context) {
-		if (stays && !atomic_load(&counters)) {
-			atomic_store(&owner, context);
-			atomic_store_explicit(&counters, parked, memory_order_release);
+	for (struct bank *bank = banks; bank < END_OF_BANKS; bank++) {
+		if (!bank->parked || bank->parked_for != context)
+			continue;
+		if (stays && !atomic_load(&bank->counters)) {
+			atomic_store(&bank->owner, context);
+			atomic_store_explicit(&bank->counters, bank->parked, memory_order_release);
 		}
-		parked = NULL;
+		bank->parked = NULL;
 	}
 	pthread_mutex_unlock(&preparing);
 }
@@ -259,13 +289,7 @@ void hb_shim_spatial_context_gone(CUcontext context)
 
 void hb_shim_spatial_rows_leave_in_child(void)
 {
-	atomic_store(&counters, NULL);
-	atomic_store(&owner, NULL);
-	atomic_store(&prepare_again_ns, 0);
-	retry_ns = RETRY_NS;
-	parked = NULL;
+	memset(banks, 0, sizeof banks);
 	pthread_mutex_init(&preparing, NULL);
-	memset(rows, 0, sizeof rows);
-	n_rows = 0;
 	lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 }

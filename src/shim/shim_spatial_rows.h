@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The streams of an LP process whose work in flight the spatial engine bounds: one
- * row per stream, with a counter in host memory that the GPU writes. Used by
+ * The streams of an LP process whose work in flight the spatial engine bounds: on
+ * each GPU one row per stream, with a counter in host memory that the GPU writes. Used by
  * shim_spatial_low.c only.
  */
 #ifndef HB_SHIM_SPATIAL_ROWS_H
@@ -29,10 +29,10 @@ void hb_shim_spatial_unlock(void);
 /* The next four need the lock. */
 
 /*
- * Returns the row of a stream, creating it if there is room or if the work of another stream is done. NULL: this stream's
+ * Returns the row of a stream of this GPU (below HB_PAGE_GPUS), creating it if there is room or if the work of another stream is done. NULL: this stream's
  * work is not bounded. While the lock is not held, the row may be given to another stream.
  */
-struct hb_shim_spatial_row *hb_shim_spatial_row_of(CUstream stream, CUcontext context, int64_t now_ns);
+struct hb_shim_spatial_row *hb_shim_spatial_row_of(unsigned gpu, CUstream stream, CUcontext context, int64_t now_ns);
 bool hb_shim_spatial_row_matches(const struct hb_shim_spatial_row *row, CUstream stream);
 /* Returns the counter that the GPU writes for this row; NULL: the memory has gone with its context. */
 hb_page_u32 *hb_shim_spatial_counter_of(const struct hb_shim_spatial_row *row);

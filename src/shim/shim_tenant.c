@@ -20,6 +20,7 @@
 #include "shim/elastic.h"
 #include "shim/launch_trace.h"
 #include "shim/memory_account.h"
+#include "shim/server_thread.h"
 #include "shim/shim.h"
 #include "shim/shim_foresight.h"
 #include "shim/shim_spatial.h"
@@ -114,6 +115,7 @@ static struct hb_place *make_place(void)
 	for (uint32_t i = 0; i < options.n_gpus; i++)
 		place->gpu_of_device[i] = find_gpu(member.page, options.uuids[i]);
 	place->several = n_devices > 1;
+	place->replaced = hb_place();
 	return place;
 }
 
@@ -139,8 +141,9 @@ static void write_versions(struct hb_page_process *process)
 static void publish_place(void)
 {
 	const struct hb_place *old = hb_place();
-	/* New GPU pages are mapped over the old ones, so the old place is still right. */
-	if (old->page && old->process == &member.page->processes[member.slot])
+	/* New pages of the same GPUs are mapped over the old ones, so the old place is still right. */
+	if (old->page && old->process == &member.page->processes[member.slot] &&
+	    memcmp(old->gpus, member.gpus, sizeof old->gpus) == 0)
 		return;
 	struct hb_place *place = make_place();
 	if (!place)
@@ -346,9 +349,31 @@ static void register_again(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/*
+ * The server makes its context on a GPU when the first client wants one there, long after it registered. It may make no
+ * other call for a long time, so this does not wait for the next planned try, unless the daemon has refused these GPUs.
+ */
+static void register_new_gpus(void)
+{
+	unsigned char seen[HB_PAGE_GPUS][HB_UUID_BYTES];
+	uint32_t n = (uint32_t)hb_rm_watch_uuids(seen, HB_PAGE_GPUS);
+	if (n <= atomic_load_explicit(&hb_place()->page->n_gpus, memory_order_acquire) ||
+	    pthread_mutex_trylock(&lock) != 0)
+		return;
+	bool is_new = n != options.n_gpus;
+	if (is_new || hb_clock_now_ns() >= atomic_load(&next_try_ns)) {
+		options.n_gpus = n;
+		memcpy(options.uuids, seen, sizeof seen);
+		plan_next_try(register_with_daemon(RETRY_TIMEOUT_MS));
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 void hb_tenant_join_server(void)
 {
 	if (hb_place()->page) {
+		hb_server_thread_start();
+		register_new_gpus();
 		hb_rm_watch_apply();
 		if (needs_daemon(hb_place()))
 			register_again();
@@ -370,6 +395,7 @@ void hb_tenant_join_server(void)
 		}
 	}
 	pthread_mutex_unlock(&lock);
+	hb_server_thread_start();
 }
 
 void hb_tenant_refresh(void)

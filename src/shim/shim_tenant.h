@@ -23,7 +23,8 @@ struct hb_place {
 	const struct hb_gpu_page *gpus[HB_PAGE_GPUS]; /* read-only */
 	/* The page's index of each CUDA device, HB_PAGE_GPUS for one that is not on it. */
 	uint8_t gpu_of_device[HB_PAGE_GPUS];
-	bool several; /* the process has several GPUs: the gate depends on the current device */
+	bool several;                    /* the process has several GPUs: the gate depends on the current device */
+	const struct hb_place *replaced; /* never freed, because threads may still read it; NULL: none */
 };
 
 extern _Atomic(const struct hb_place *) hb_shim_place;

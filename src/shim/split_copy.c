@@ -7,6 +7,7 @@
  */
 #include "base/log.h"
 #include "cubin/fatbin.h"
+#include "cubin/sass.h"
 #include "cubin/splice.h"
 #include "shim/shim.h"
 #include "shim/split.h"
@@ -41,6 +42,13 @@ static int read_linked_prologue(CUlinkState link)
 		return READY;
 	hb_log(HB_LOG_WARNING, "kernels are not split: %s", why);
 	return REFUSED;
+}
+
+/* Returns whether kernels of this GPU may be split: they were tried there, or the user wants to try. */
+static bool may_split(void)
+{
+	const char *setting = getenv("HB_SPLIT");
+	return hb_sass_is_proven(prologue.arch) || (setting && strcmp(setting, "offline") == 0);
 }
 
 static bool prepare_prologue(void)
@@ -121,13 +129,17 @@ static bool has_kernel(const uint8_t *bytes, size_t size, const char *name)
 	return found;
 }
 
-/* Returns a copy of the cubin that contains the kernel for this architecture. NULL: there is none, or there are several. */
+/*
+ * Returns a copy of the cubin that contains the kernel. Like the driver it takes the newest architecture that the GPU
+ * executes. NULL: there is none, or there are several for that architecture.
+ */
 static uint8_t *find_cubin(const struct hb_split_image *image, const char *name, size_t *size)
 {
 	struct hb_fatbin fatbin;
 	struct hb_fatbin_entry entry;
 	uint8_t *found = NULL, *bytes;
 	size_t n;
+	unsigned arch = 0, n_found = 0;
 	if (memcmp(image->bytes, ELFMAG, SELFMAG) == 0) {
 		found = malloc(image->size);
 		*size = image->size;
@@ -136,19 +148,22 @@ static uint8_t *find_cubin(const struct hb_split_image *image, const char *name,
 	if (hb_fatbin_open(&fatbin, image->bytes, image->size))
 		return NULL;
 	while (hb_fatbin_next(&fatbin, &entry) == 1) {
-		if (entry.kind != HB_FATBIN_CUBIN || entry.arch != prologue.arch ||
+		if (entry.kind != HB_FATBIN_CUBIN || !hb_sass_runs_on(entry.arch, prologue.arch) || entry.arch < arch ||
 		    hb_fatbin_unpack(&entry, &bytes, &n))
 			continue;
 		if (!has_kernel(bytes, n, name)) {
 			free(bytes);
-		} else if (found) {
-			free(bytes);
-			free(found);
-			return NULL;
-		} else {
-			found = bytes;
-			*size = n;
+			continue;
 		}
+		n_found = entry.arch == arch ? n_found + 1 : 1;
+		arch = entry.arch;
+		free(found);
+		found = bytes;
+		*size = n;
+	}
+	if (n_found > 1) {
+		free(found);
+		found = NULL;
 	}
 	return found;
 }
@@ -156,7 +171,7 @@ static uint8_t *find_cubin(const struct hb_split_image *image, const char *name,
 /* Returns the module with the copy of a kernel in this context, creating it if necessary; NULL: not possible. */
 static struct hb_split_module *find_module(struct hb_split_image *image, const char *name, CUcontext context)
 {
-	size_t size;
+	size_t size = 0;
 	for (struct hb_split_module *module = image->modules; module; module = module->next)
 		if (module->context == context && hb_cubin_find_kernel(&module->cubin, name))
 			return module;
@@ -190,6 +205,8 @@ enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *nam
 	CUcontext context;
 	if (!prepare_prologue() || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
 		return HB_SPLIT_driver;
+	if (!may_split())
+		return HB_SPLIT_offline;
 	struct hb_split_module *module = find_module(image, name, context);
 	if (!module)
 		return HB_SPLIT_form;

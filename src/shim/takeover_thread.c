@@ -10,10 +10,12 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "decide/defaults.h"
+#include "nvidia/takeover_kernel.h"
 #include "shim/shim_foresight.h"
 #include "shim/shim_tenant.h"
 #include "shim/takeover.h"
 
+#include <dlfcn.h>
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -133,11 +135,29 @@ static void sleep_exactly(int64_t at_ns, uint32_t seen)
 		relax_cpu();
 }
 
+/*
+ * The driver loads its compiler when it first needs it. At exit() the compiler's own handlers run before those that were
+ * registered earlier, and a compilation that still runs then crashes the process (seen with driver 580). So the compiler is
+ * loaded here, and the handler that waits for this thread is registered once more, after it. Between the two calls exit() can
+ * still begin; that takes microseconds, a compilation takes milliseconds.
+ */
+static bool load_compiler(void)
+{
+	static bool is_loaded; /* a forked child inherits the library and the handler */
+	if (is_loaded)
+		return true;
+	dlopen(HB_PTX_COMPILER, RTLD_NOW | RTLD_LOCAL); /* without it the driver says why our kernel cannot be loaded */
+	is_loaded = atexit(hb_takeover_stop) == 0;
+	return is_loaded;
+}
+
 static void *run_thread(void *unused)
 {
 	bool prepared = false;
 	prctl(PR_SET_NAME, "hb-takeover");
 	prctl(PR_SET_TIMERSLACK, 1UL);
+	if (!load_compiler())
+		return NULL;
 	hb_takeover_enter_thread();
 	for (;;) {
 		uint32_t seen = atomic_load(&doorbell);

@@ -83,6 +83,43 @@ static void allocations_look_like_those_of_the_driver(void **state)
 	assert_non_null(hb_page_host_run(&elastic_host, allocate_and_ask));
 }
 
+static void allocate_more_than_fits(void)
+{
+	elastic_begin();
+	const struct hb_page_gpu *gpu = &elastic_host.page->gpus[0];
+	CUdeviceptr first = elastic_allocate(66 * MIB), second = elastic_allocate(66 * MIB), none;
+	struct hb_page_elastic *record = elastic_record_of(0);
+	/* Of the second only the granule of 2 MiB fits, and 2 MiB more of what is on the host are on the account. */
+	AWAIT(gpu->used_bytes == 70 * MIB && record->over_bytes == 62 * MIB && record->host_bytes == 64 * MIB &&
+	      record->local_bytes == 68 * MIB);
+	elastic_fill(first, 66 * MIB, 41);
+	elastic_fill(second, 66 * MIB, 42);
+	elastic_launch(second, NULL);
+	CHECK(CU(cuMemAlloc_v2)(&none, 256 * MIB) == CUDA_ERROR_OUT_OF_MEMORY); /* host memory is limited, too */
+	CHECK(gpu->used_bytes == 70 * MIB);
+	/* What is on the host moves home under its address when there is room. */
+	CHECK(elastic_is_intact(first, 66 * MIB, 41, 0));
+	OK(CU(cuMemFree_v2)(first));
+	AWAIT(gpu->used_bytes == 66 * MIB && record->over_bytes == 0);
+	CHECK(elastic_move(HB_ORDER_HOME, 0, 64 * MIB) == HB_MOVE_MOVED);
+	CHECK(record->host_bytes == 0 && elastic_is_intact(second, 66 * MIB, 42, 1));
+	/* The account ends with nothing, also if an allocation is freed on the host. */
+	first = elastic_allocate(66 * MIB);
+	AWAIT(gpu->used_bytes == 70 * MIB && record->over_bytes == 62 * MIB);
+	OK(CU(cuMemFree_v2)(first));
+	CHECK(gpu->used_bytes == 66 * MIB || gpu->used_bytes == 70 * MIB);
+	OK(CU(cuMemFree_v2)(second));
+	CHECK(gpu->used_bytes == 0);
+	AWAIT(record->over_bytes == 0 && record->host_bytes == 0 && record->local_bytes == 0);
+}
+
+static void what_does_not_fit_is_on_the_host(void **state)
+{
+	elastic_host.page->elastic = HB_ELASTIC_ON | HB_ELASTIC_OVER;
+	elastic_host.page->gpus[0].limit_bytes = 70 * MIB;
+	assert_non_null(hb_page_host_run(&elastic_host, allocate_more_than_fits));
+}
+
 static void allocate_without_option(void)
 {
 	CUmemGenericAllocationHandle handle;
@@ -328,6 +365,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(allocations_look_like_those_of_the_driver, elastic_set_up,
 						elastic_tear_down),
+		cmocka_unit_test_setup_teardown(what_does_not_fit_is_on_the_host, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(other_tenants_get_ordinary_memory, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_ends_with_its_context, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_moves_under_running_work, elastic_set_up, elastic_tear_down),

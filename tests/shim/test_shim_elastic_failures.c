@@ -4,7 +4,9 @@
  * share, and moves in which a step fails or the process dies.
  */
 #include "elastic_rig.h"
+#include "simcuda/simcuda.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,39 +57,83 @@ static void import_memory(void)
 	CHECK(CU(cuIpcOpenMemHandle_v2)(&pointer, exchange->handle, 1) == CUDA_ERROR_INVALID_VALUE);
 }
 
+/* What is elsewhere may be too late home on a busy machine. */
+static void share(CUipcMemHandle *handle, CUdeviceptr pointer)
+{
+	CUresult result;
+	while ((result = CU(cuIpcGetMemHandle)(handle, pointer)) == CUDA_ERROR_NOT_READY)
+		;
+	OK(result);
+}
+
 static void export_memory(void)
 {
 	elastic_begin();
-	CUdeviceptr pointer = elastic_allocate(66 * MIB), many = elastic_allocate(MANY),
-		    freed = elastic_allocate(2 * MIB);
+	CUdeviceptr pointer = elastic_allocate(66 * MIB), many = elastic_allocate(MANY), freed;
 	const uint32_t word = 4711;
 	elastic_fill(pointer, 66 * MIB, 21);
 	OK(CU(cuMemcpyHtoD_v2)(many + MANY - 4, &word, 4));
-	OK(CU(cuIpcGetMemHandle)(&exchange->handle, pointer));
-	OK(CU(cuIpcGetMemHandle)(&exchange->many, many));
-	OK(CU(cuIpcGetMemHandle)(&exchange->stale, freed));
+	struct hb_page_elastic *record = elastic_record_of(0);
+	AWAIT(record->spare_bytes == 128 * MIB); /* one for each of the newest granules, within the limit */
+	CHECK(elastic_move(HB_ORDER_AWAY, 0, 2 * MIB) == HB_MOVE_MOVED);
+	CHECK(record->host_bytes == 128 * MIB); /* as little as 2 MiB would cost as much time */
+	freed = elastic_allocate(2 * MIB);
+	share(&exchange->handle, pointer);
+	share(&exchange->many, many);
+	share(&exchange->stale, freed);
 	OK(CU(cuMemFree_v2)(freed));
+	AWAIT(record->host_bytes == 0 && record->local_bytes == 66 * MIB + MANY); /* what is shared has come home */
 	CHECK(elastic_try_move(HB_ORDER_AWAY, 0, 66 * MIB) == HB_MOVE_NOTHING);
 	atomic_store(&exchange->step, 1);
 	await_step(2);
 	CHECK(elastic_is_intact(pointer, 66 * MIB, 21, 1));
-	size_t before = elastic_record_of(0)->local_bytes;
+	size_t before = record->local_bytes;
 	OK(CU(cuMemFree_v2)(elastic_allocate(2 * MIB))); /* an ordinary one */
-	CHECK(elastic_record_of(0)->local_bytes == before);
+	CHECK(record->local_bytes == before);
 }
 
 static void processes_share_memory(void **state)
 {
+	elastic_host.page->elastic_gpus[0].host_limit_bytes = 128 * MIB;
 	exchange = mmap(NULL, sizeof(*exchange), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(exchange, MAP_FAILED);
 	pid_t exporter = hb_page_host_start(export_memory);
 	assert_non_null(hb_page_host_serve(&elastic_host));
 	pid_t importer = hb_page_host_start(import_memory);
 	assert_non_null(hb_page_host_serve(&elastic_host));
-	assert_true(hb_page_host_ended_well(exporter));
+	bool exported = hb_page_host_ended_well(exporter);
+	if (!exported)
+		kill(importer, SIGKILL); /* it waits for the exporter */
+	assert_true(exported);
 	atomic_store(&exchange->step, 3);
 	assert_true(hb_page_host_ended_well(importer));
 	munmap(exchange, sizeof(*exchange));
+}
+
+static void share_without_room(void)
+{
+	CUipcMemHandle handle;
+	CUcontext context;
+	int on = 1;
+	elastic_begin();
+	CUdeviceptr pointer = elastic_allocate(4 * MIB);
+	struct hb_page_elastic *record = elastic_record_of(0);
+	elastic_fill(pointer, 4 * MIB, 31);
+	AWAIT(record->spare_bytes == 4 * MIB);
+	CHECK(elastic_move(HB_ORDER_AWAY, 0, 4 * MIB) == HB_MOVE_MOVED);
+	CHECK(CU(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(CU(cuIpcGetMemHandle)(&handle, pointer) == CUDA_ERROR_OUT_OF_MEMORY);
+	OK(CU(cuCtxGetCurrent)(&context));
+	CHECK(context == elastic_context && record->host_bytes == 4 * MIB);
+	OK(CU(cuIpcGetMemHandle)(&handle, pointer)); /* the driver has room now */
+	AWAIT(record->local_bytes == 4 * MIB && record->stays_bytes[HB_PAGE_STAY_SHARED] == 4 * MIB);
+	CHECK(elastic_is_intact(pointer, 4 * MIB, 31, 0));
+}
+
+static void memory_that_cannot_return_is_not_shared(void **state)
+{
+	setenv("HB_SIM_FAIL", "cuMemCreate:2:after=2:times=2", 1);
+	assert_non_null(hb_page_host_run(&elastic_host, share_without_room));
 }
 
 /* ---- failures ---- */
@@ -170,13 +216,92 @@ static void calls_fail_when_memory_is_lost(void **state)
 	assert_non_null(hb_page_host_run(&elastic_host, lose_memory));
 }
 
+/* ---- the choice between peer and host ---- */
+
+#define PROBED (128 * MIB) /* as much as is worth a probe */
+
+static const struct hb_sim_table *table;
+static CUdeviceptr probed;
+
+static void prepare_choice(void)
+{
+	const CUuuid id = HB_SIM_TABLE_ID;
+	elastic_begin();
+	OK(CU(cuGetExportTable)((const void **)&table, &id));
+	probed = elastic_allocate(PROBED);
+	elastic_fill(probed, MIB, 51);
+	elastic_fill(probed + PROBED - MIB, MIB, 52);
+	AWAIT(elastic_record_of(0)->spare_bytes == PROBED);
+}
+
+static void check_probed(uint32_t added)
+{
+	CHECK(elastic_is_intact(probed, MIB, 51, added) && elastic_is_intact(probed + PROBED - MIB, MIB, 52, 0));
+}
+
+/* The first two copies of a move probe the peer, the next two the host. */
+static void choose_the_host(void)
+{
+	prepare_choice();
+	(void)table->set_faults("cuMemcpyDtoDAsync_v2:0:slow=1000:times=2");
+	CHECK(elastic_move(HB_ORDER_AWAY, PROBED, 0) == HB_MOVE_MOVED);
+	CHECK(elastic_record_of(0)->host_bytes == PROBED && elastic_record_of(0)->peer_bytes == 0);
+	elastic_launch(probed, NULL);
+	check_probed(1);
+}
+
+static void choose_the_peer(void)
+{
+	prepare_choice();
+	(void)table->set_faults("cuMemcpyDtoDAsync_v2:0:slow=1000:after=2:times=2");
+	CHECK(elastic_move(HB_ORDER_AWAY, PROBED, 0) == HB_MOVE_MOVED);
+	CHECK(elastic_record_of(0)->peer_bytes == PROBED && elastic_record_of(0)->host_bytes == 0);
+	(void)table->set_faults("");
+	CHECK(elastic_record_of(0)->spare_bytes == PROBED); /* so that it can leave the peer at once */
+	CHECK(elastic_move(HB_ORDER_LEAVE, PROBED, 0) == HB_MOVE_MOVED);
+	CHECK(elastic_record_of(0)->host_bytes == PROBED && elastic_record_of(0)->peer_bytes == 0);
+	check_probed(0);
+}
+
+static void use_the_host_instead(void)
+{
+	elastic_begin();
+	CUdeviceptr pointer = elastic_allocate(4 * MIB);
+	elastic_fill(pointer, 4 * MIB, 51);
+	AWAIT(elastic_record_of(0)->spare_bytes == 4 * MIB);
+	CHECK(elastic_move(HB_ORDER_AWAY, 4 * MIB, 0) == HB_MOVE_MOVED);
+	CHECK(elastic_record_of(0)->host_bytes == 4 * MIB && elastic_record_of(0)->peer_bytes == 0);
+	CHECK(elastic_is_intact(pointer, 4 * MIB, 51, 0));
+}
+
+static void a_congested_peer_is_avoided(void **state)
+{
+	assert_non_null(hb_page_host_run(&elastic_host, choose_the_host));
+}
+
+static void a_fast_peer_is_used(void **state)
+{
+	assert_non_null(hb_page_host_run(&elastic_host, choose_the_peer));
+}
+
+static void a_peer_without_room_is_replaced(void **state)
+{
+	setenv("HB_SIM_FAIL", "cuMemCreate:2:after=2:times=1", 1);
+	assert_non_null(hb_page_host_run(&elastic_host, use_the_host_instead));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(processes_share_memory, elastic_set_up, elastic_tear_down),
+		cmocka_unit_test_setup_teardown(memory_that_cannot_return_is_not_shared, elastic_set_up,
+						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(a_move_that_fails_changes_nothing, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(a_killed_process_leaves_nothing, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(calls_fail_when_memory_is_lost, elastic_set_up, elastic_tear_down),
+		cmocka_unit_test_setup_teardown(a_congested_peer_is_avoided, elastic_set_up, elastic_tear_down),
+		cmocka_unit_test_setup_teardown(a_fast_peer_is_used, elastic_set_up, elastic_tear_down),
+		cmocka_unit_test_setup_teardown(a_peer_without_room_is_replaced, elastic_set_up, elastic_tear_down),
 	};
 	return cmocka_run_group_tests_name("shim elastic failures", tests, NULL, NULL);
 }

@@ -41,6 +41,7 @@ static void run(void (*scenario)(void))
 /* ---- in the child ---- */
 
 static CUmodule module;
+static const char *image = "kernels.fatbin";
 static CUdeviceptr cells, shape;
 
 static CUfunction function_of(const char *name)
@@ -48,7 +49,7 @@ static CUfunction function_of(const char *name)
 	CUfunction function;
 	if (!module) {
 		size_t size;
-		uint8_t *file = fixture("kernels.fatbin", &size);
+		uint8_t *file = fixture(image, &size);
 		OK(CU(cuInit)(0));
 		OK(CU(cuModuleLoadData)(&module, file));
 		memset(file, 0xee, size); /* the application may change its image after the load */
@@ -315,6 +316,42 @@ static void a_driver_that_refuses_leaves_kernels_unsplit(void **state)
 	run(no_copy);
 }
 
+/* The driver compiles the range check for an sm_80 GPU, on which splitting was never tried. */
+static void unproven_gpu(void)
+{
+	size_t size;
+	uint8_t *check = fixture_for("range_checks.fatbin", 80, &size);
+	char path[] = "/tmp/hb-range-check.XXXXXX";
+	int fd = mkstemp(path);
+	CHECK(write(fd, check, size) == (ssize_t)size && close(fd) == 0);
+	free(check);
+	setenv("HB_TEST_RANGE_CHECK", path, 1);
+	image = "generations.fatbin";
+	CUfunction plain = function_of("run_plain");
+	for (int i = 0; i < 3; i++)
+		launch(plain, 160, 1, 1);
+	unlink(path);
+}
+
+static void kernels_stay_whole(void)
+{
+	unproven_gpu();
+	CHECK(parts() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 3);
+}
+
+static void kernels_are_split(void)
+{
+	setenv("HB_SPLIT", "offline", 1);
+	unproven_gpu();
+	CHECK(parts() == 10);
+}
+
+static void on_an_unproven_gpu_splitting_must_be_asked_for(void **state)
+{
+	run(kernels_stay_whole);
+	run(kernels_are_split);
+}
+
 /* After its module was unloaded, the same handle is not the old kernel. */
 static void modules_go(void)
 {
@@ -453,6 +490,7 @@ int main(void)
 					   T(a_short_kernel_is_not_split),
 					   T(without_the_setting_nothing_is_split),
 					   T(a_driver_that_refuses_leaves_kernels_unsplit),
+					   T(on_an_unproven_gpu_splitting_must_be_asked_for),
 					   T(an_unloaded_kernel_is_forgotten),
 					   T(settings_apply_to_the_copy),
 					   T(many_threads_may_launch),

@@ -7,6 +7,7 @@
  * the expected reason would not change.
  */
 #include "nvidia/cuda_abi.h"
+#include "nvidia/takeover_kernel.h"
 #include "takeover_child.h"
 
 #include <dirent.h>
@@ -185,6 +186,22 @@ static void exit_while_held(void)
 	exit(0);
 }
 
+/* The compiler is loaded and then compiles on the takeover thread, which the first hint starts. */
+static void exit_while_the_driver_compiles(void)
+{
+	bool (*compiles)(void) = NULL;
+	setenv("HB_SIM_COMPILER", "1", 1);
+	begin();
+	hint(400000);
+	while (!compiles || !compiles()) {
+		void *compiler = dlopen(HB_PTX_COMPILER, RTLD_NOW | RTLD_NOLOAD);
+		if (compiler)
+			compiles = (bool (*)(void))dlsym(compiler, "hb_compiles");
+		usleep(100);
+	}
+	exit(0);
+}
+
 static void destroy_while_held(void)
 {
 	begin();
@@ -343,6 +360,11 @@ static void a_process_may_exit_during_a_takeover(void **state)
 	run(exit_while_held);
 }
 
+static void a_process_may_exit_while_the_driver_compiles_our_kernel(void **state)
+{
+	run(exit_while_the_driver_compiles);
+}
+
 static void a_context_may_be_destroyed_during_a_takeover(void **state)
 {
 	run(destroy_while_held);
@@ -403,6 +425,7 @@ int main(void)
 		TEST(there_is_no_takeover_while_such_a_call_waits),
 		TEST(a_forked_child_does_not_change_its_parents_takeover),
 		TEST(a_process_may_exit_during_a_takeover),
+		TEST(a_process_may_exit_while_the_driver_compiles_our_kernel),
 		TEST(a_context_may_be_destroyed_during_a_takeover),
 		TEST(many_threads_and_streams_may_launch),
 		TEST(the_gpu_is_taken_over_for_one_of_two_contexts),
