@@ -6,6 +6,7 @@ supplement. Usage, options and exit status come from --help, so they are written
 usage: make_man.py OUTPUT.N NAME "ONE LINE" SUPPLEMENT|- PROGRAM [ARGUMENT...]
 A supplement is mdoc text; it is placed before SEE ALSO. Called by the build.
 """
+import os
 import re
 import subprocess
 import sys
@@ -131,7 +132,9 @@ def write_page(name, section, line, text, supplement):
 
 def main():
     output, name, line, extra = sys.argv[1:5]
-    text = subprocess.run(sys.argv[5:], capture_output=True, text=True, check=True).stdout
+    # A program that is built for a package does not find its data in the build folder.
+    data = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
+    text = subprocess.run(sys.argv[5:], capture_output=True, text=True, check=True, env={**os.environ, "HB_DATA_DIR": data}).stdout
     supplement = []
     if extra != "-":
         with open(extra, encoding="utf-8") as file:

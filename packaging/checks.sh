@@ -4,13 +4,15 @@
 # a failed check follows on its line. Sets `bad` to 1 if a check has failed.
 # shellcheck disable=SC2034 # for the script that sources it
 bad=0
+# What a check prints is in this file until the next check.
+CHECK_OUTPUT=${CHECK_OUTPUT:-/tmp/output}
 
-# judge STATUS WHAT: prints the result of a check; /tmp/output has its output.
+# judge STATUS WHAT: prints the result of a check.
 judge() {
 	if [[ $1 == 0 ]]; then
 		echo "ok      $2"
 	else
-		echo "FAILED  $2: $(tail -n 20 /tmp/output)"
+		echo "FAILED  $2: $(tail -n 20 "$CHECK_OUTPUT")"
 		bad=1
 	fi
 }
@@ -20,16 +22,16 @@ skip() { echo "skipped $1: $2"; }
 at_once() {
 	local what=$1
 	shift
-	"$@" >/tmp/output 2>&1 </dev/null
+	"$@" >"$CHECK_OUTPUT" 2>&1 </dev/null
 	judge $? "$what"
 }
 # soon WHAT COMMAND...: the command must succeed within LIMIT_S seconds.
 LIMIT_S=120
 soon() {
-	local what=$1 result=1
+	local what=$1 result=1 end=$((SECONDS + LIMIT_S))
 	shift
-	for ((i = 0; i < LIMIT_S && result; i++)); do
-		if "$@" >/tmp/output 2>&1 </dev/null; then result=0; else sleep 1; fi
+	while ((result && SECONDS < end)); do
+		if "$@" >"$CHECK_OUTPUT" 2>&1 </dev/null; then result=0; else sleep 0.2; fi
 	done
 	judge $result "$what"
 }

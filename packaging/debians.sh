@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Sourced after tools/setup.sh by the scripts that make minimal Debians: try_release.sh, try_systemd.sh, make_images.sh.
+# Sourced after tools/setup.sh by the scripts that make minimal Debians: try_release.sh, try_systemd.sh,
+# try_containers.sh, make_images.sh.
 
 # hb_need_root TOOL...: ends with an error if a tool is missing or this is not root.
 hb_need_root() {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds hummingbird_VERSION-1_ARCH.deb with debhelper, from packaging/debian and packaging/files.txt.
 # usage: packaging/make_deb.sh [OUTPUT FOLDER] [BUILD FOLDER]
-# OUTPUT defaults to the current folder. BUILD (default build-deb) is kept for the next run. Two builds of one commit in the
-# same folder give the same package. Needs debhelper and the packages for building. Runs nothing as root and installs nothing.
+# OUTPUT defaults to the current folder. BUILD (default build-deb) is kept for the next run. Two builds of one commit
+# give the same package, in any folder. Needs debhelper and the packages for building. Runs nothing as root and installs nothing.
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
@@ -22,15 +22,10 @@ mkdir -p "$package"
 cp -r packaging/debian "$package"
 cat packaging/files.txt >>"$package/debian/hummingbird.install"
 needs=$(awk '!/^#/ && $2 == "build" {print $1}' tools/packages.txt | paste -sd ,)
-sed "s/@BUILD_DEPENDS@/$needs/" packaging/debian/control.in >"$package/debian/control"
-# The list of changes for readers is CHANGELOG.md; this one gives the version and the date.
-cat >"$package/debian/changelog" <<CHANGELOG
-hummingbird ($version) unstable; urgency=medium
-
-  * This release is described in changelog.gz.
-
- -- $(sed -n 's/^Maintainer: //p' packaging/debian/control.in)  $(LC_ALL=C date --utc --date="@$SOURCE_DATE_EPOCH" '+%a, %d %b %Y %T +0000')
-CHANGELOG
+control=$(<packaging/debian/control.in)
+control=${control/@BUILD_DEPENDS@/$needs}
+echo "${control/@MAINTAINER@/"$(hb_maintainer)"}" >"$package/debian/control"
+hb_debian_changelog hummingbird "$version" >"$package/debian/changelog"
 # The clean target would remove the build.
 (cd "$package" && dpkg-buildpackage --build=binary --no-sign --no-pre-clean >&2)
 mv "$build"/hummingbird_"$version"_*.deb "$out"

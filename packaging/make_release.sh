@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes every artifact of a release from HEAD: source, tarball, wheel, Debian and RPM package, container images, and
-# SHA256SUMS. The images need buildah and root, and are left out with a message otherwise.
+# Makes every artifact of a release from HEAD: source, tarball, wheel, Debian and RPM package, the Debian package of the plugin
+# for Debian's Slurm, container images, and SHA256SUMS. The images need buildah and root, and are left out with a message otherwise.
 # usage: packaging/make_release.sh [--snapshot] OUTPUT FOLDER
 # The version is that of meson.build. For a release HEAD has the tag vVERSION, the first section of CHANGELOG.md has that
 # number, and nothing is uncommitted; --snapshot omits these three checks. Builds anew in a temporary folder, which takes about 15
@@ -35,7 +35,8 @@ hb_results_begin "$work/results"
 hb_step "source" git archive --prefix="hummingbird-$version/" -o "$out/hummingbird-$version.tar.gz" HEAD
 hb_step "tarball and wheel" packaging/make_wheel.sh --no-install "$out" "$work/tarball"
 hb_step "Debian package" packaging/make_deb.sh "$out" "$work/deb"
-hb_step "lintian" lintian --allow-root --fail-on error,warning "$(echo "$out"/hummingbird_*.deb)"
+hb_step "Debian package of the Slurm plugin" packaging/slurm/make_slurm_deb.sh "$out"
+hb_step "lintian" lintian --allow-root --fail-on error,warning "$out"/hummingbird{,-slurm}_*.deb
 hb_step "RPM package" packaging/make_rpm.sh "$out/hummingbird-$version-x86_64.tar.gz" "$out"
 if ! command -v buildah >/dev/null; then
 	echo "skipped container images: buildah is missing"

@@ -17,7 +17,7 @@ meson=$libraries/venv/bin/meson
 # gcc's options for Debian's packages: the compiler that targets old systems has no others of its own.
 [[ -f $work/build/build.ninja ]] || env -u CC -u CFLAGS "$meson" setup "$work/build" --native-file "$libraries/native.ini" \
 	--prefix=/ --libdir=lib --sysconfdir=etc --buildtype=release -Db_pie=true -Dprefer_static=true -Dtls=enabled \
-	-Dtests=false -Dstrip=true -Dc_args=-fstack-protector-strong
+	-Dtests=false -Dpackage=true -Dstrip=true -Dc_args=-fstack-protector-strong
 ninja -C "$work/build" -j "$HB_JOBS"
 
 name=hummingbird-$(hb_version)-x86_64

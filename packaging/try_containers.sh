@@ -5,29 +5,23 @@
 # usage: packaging/try_containers.sh TARBALL [FOLDER]     TARBALL is made by packaging/make_tarball.sh
 # Needs root, the network, podman, crun, newuidmap (package uidmap), debootstrap and musl-gcc (package musl-tools). Everything
 # runs in mount and process namespaces of its own, with an /etc and a /run of its own, so nothing is left on this machine.
-# FOLDER keeps the images for the next run; without FOLDER they are temporary.
+# FOLDER keeps the images for the next run; without FOLDER they are temporary. Each other NAME.tar in it, a root file system with
+# glibc as `podman export` writes it, is tried as well.
 cd "$(dirname "$0")/.."
 . tools/setup.sh
+. packaging/debians.sh
 
-tarball=$(cd "$OLDPWD" && realpath "${1:?usage: packaging/try_containers.sh TARBALL [FOLDER]}")
-((EUID == 0)) || die "namespaces of root and of another user need root: sudo $0"
-for tool in podman crun newuidmap debootstrap musl-gcc; do
-	command -v "$tool" >/dev/null || die "$tool is missing: install the package that contains it"
-done
-folder=${2:+$(cd "$OLDPWD" && realpath -m "$2")}
-folder=${folder:-$(mktemp -d)}
-[[ -n ${2:-} ]] || trap 'rm -rf --one-file-system "$folder"' EXIT
-mkdir -p "$folder"
+tarball=$(hb_path "${1:?usage: packaging/try_containers.sh TARBALL [FOLDER]}")
+hb_need_root podman crun newuidmap musl-gcc
+hb_folder_or_temporary "${2:-}"
 chmod 755 "$folder"
 
 # The oldest release on Debian's mirrors, and this one.
 for release in bullseye bookworm; do
 	[[ ! -f $folder/$release.tar ]] || continue
-	unshare --mount debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib "$release" \
-		"$folder/$release" "$(hb_debian_mirror)" >"$folder/$release.log" 2>&1 || die "debootstrap: $(tail -n 1 "$folder/$release.log")"
-	install packaging/container_program.py "$folder/$release/usr/bin/program"
+	hb_make_debian "$release" "$folder/$release" || exit 1
 	tar -C "$folder/$release" --exclude=./var/cache --exclude=./dev -cf "$folder/$release.tar" .
-	rm -rf --one-file-system "${folder:?}/$release"
+	rm -rf --one-file-system "${folder:?}/$release"{,-is-complete}
 done
 # A program and a loader of musl, and nothing else.
 if [[ ! -f $folder/musl.tar ]]; then

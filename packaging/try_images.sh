@@ -21,10 +21,10 @@ fi
 # The first process of the new namespaces. It has a /run of its own.
 set -uo pipefail
 artifacts=$1 folder=$2
+CHECK_OUTPUT=$folder/output
 . packaging/checks.sh
 mount --make-rprivate /
 mount -t proc proc /proc
-mount -t tmpfs tmpfs /tmp
 mount -t tmpfs -o mode=755 tmpfs /run
 only_cgroup_version_1
 export HB_SIM_GPU=/run/gpu HB_SOCKET=/run/hummingbird/hbd-sim.sock
@@ -55,17 +55,17 @@ start() {
 }
 healthy() { podman healthcheck run "$1"; }
 says() { # says TEXT COMMAND...
-	"${@:2}" >/tmp/shown 2>&1
-	cat /tmp/shown
-	grep -qF -- "$1" /tmp/shown
+	"${@:2}" >"$folder/shown" 2>&1
+	cat "$folder/shown"
+	grep -qF -- "$1" "$folder/shown"
 }
 # field CONTAINER NAME: of /proc/PID/status of its first process
 field() { awk -v name="$2:" '$1 == name {print $2}' "/proc/$(podman inspect --format '{{.State.Pid}}' "$1")/status"; }
 status() { "$hb" status --gpu sim; }
 scheduled() { # scheduled N: N tenants' time slices are enforced
-	status >/tmp/status 2>&1
-	cat /tmp/status
-	[[ $(grep -c "compute slice *enforced" /tmp/status) == "$1" ]]
+	status >"$folder/status" 2>&1
+	cat "$folder/status"
+	[[ $(grep -c "compute slice *enforced" "$folder/status") == "$1" ]]
 }
 start_daemon() {
 	start daemon "$(image daemon)" --network=none --pid=host --ipc=host --tmpfs=/tmp \
@@ -98,7 +98,7 @@ at_once "it ended well" [ "$(podman inspect --format '{{.State.ExitCode}}' daemo
 echo "--- the image of hb serve"
 at_once "it loads" load serve
 ((!bad)) || exit 1
-start serve "$(image serve)" --network=none --volume=/run/models:/models:ro -- --gpu none >/tmp/output 2>&1
+start serve "$(image serve)" --network=none --volume=/run/models:/models:ro -- --gpu none >"$CHECK_OUTPUT" 2>&1
 soon "it refuses to serve other machines without protection" says "--insecure-network" podman logs serve
 at_once "it is removed" podman rm --force serve
 at_once "it starts without rights and without a file system to write to" start serve "$(image serve)" --network=none \
