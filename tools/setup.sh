@@ -55,6 +55,22 @@ hb_version() { sed -n "s/^  version: '\(.*\)',/\1/p" meson.build; }
 # The date of the commit in seconds, or now: two packages of one commit have the same bytes.
 hb_source_date() { git log -1 --format=%ct 2>/dev/null || date +%s; }
 
+# Who answers for a package, as NAME <ADDRESS>: DEBFULLNAME and DEBEMAIL, which Debian's tools read too, else the author of the
+# commit, else who builds it.
+hb_maintainer() {
+	local name address
+	name=${DEBFULLNAME:-$(git log -1 --format=%an 2>/dev/null || id -un)}
+	address=${DEBEMAIL:-$(git log -1 --format=%ae 2>/dev/null || echo "$(id -un)@$(uname -n)")}
+	echo "$name <$address>"
+}
+
+# hb_debian_changelog PACKAGE VERSION: Debian's list of changes. It gives version and date; CHANGELOG.md is for readers.
+hb_debian_changelog() {
+	echo "$1 ($2) unstable; urgency=medium"
+	printf '\n  * CHANGELOG.md of Hummingbird describes this release.\n\n'
+	echo " -- $(hb_maintainer)  $(LC_ALL=C date --utc --date="@$(hb_source_date)" '+%a, %d %b %Y %T +0000')"
+}
+
 # hb_build FOLDER [MESON ARGUMENT...]: configures the folder if necessary and builds everything in it, or only what the tests
 # in hb_build_for need (arguments of tools/test_targets.py), through the command in hb_run_under.
 hb_run_under=()

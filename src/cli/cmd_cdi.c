@@ -35,7 +35,8 @@
 #define CDI_VERSION "0.3.0"
 #define DEVICES_MAX 64
 /* Folders of the container. */
-#define LIBRARIES "/opt/hummingbird/lib"
+/* The loader of another C library (musl) names this folder when it refuses the shim, so the name says why. */
+#define LIBRARIES "/opt/hummingbird/managed-only-with-glibc"
 #define SIMULATED "/opt/hummingbird/sim"
 #define SIMULATED_GPU "/run/hummingbird-sim"
 
@@ -283,7 +284,7 @@ static json_t *make_device(const struct cdi_device *device)
 	return json_pack("{s:s, s:{s:o}}", "name", device->name, "containerEdits", "env", variables);
 }
 
-/* What every device adds. */
+/* Makes the mounts and variables that every device adds. */
 static int make_common(const struct cdi_request *request, json_t *mounts, json_t *variables, struct hb_error *error)
 {
 	char folder[HB_PATH_MAX], text[2 * HB_PATH_MAX];

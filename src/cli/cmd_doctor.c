@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
+#include "cli/doctor_channels.h"
 #include "cli/doctor_fix.h"
 #include "cli/doctor_gpcs.h"
 #include "cli/doctor_inside.h"
@@ -19,6 +20,7 @@
 #include "cli/doctor_trial.h"
 #include "cli/status_fields.h"
 #include "gpu/provider.h"
+#include "nvidia/channel_find.h"
 #include "nvidia/mask_states.h"
 
 #include <errno.h>
@@ -31,6 +33,7 @@
 
 #define COMMAND "doctor"
 #define PROBES_MAX 32
+#define CHANNEL_PAGES 80u
 #define TRIAL_LIMIT_NS (60 * HB_NS_PER_S) /* the GPU may have to wake up, and the MPS server to start */
 
 static const char usage[] = "usage: hb doctor [OPTION...]\n"
@@ -42,6 +45,9 @@ static const char usage[] = "usage: hb doctor [OPTION...]\n"
 			    "  --quick       run nothing on the GPU\n"
 			    "  --limit TIME  time limit of a trial, e.g. 20s (default 60s)\n"
 			    "  --json        print the results as JSON\n"
+			    "  --channels    only map which addresses share a memory channel; this uses the\n"
+			    "                GPU until all pages are mapped or the limit is over\n"
+			    "  --pages N     with --channels: pages of 2 MiB to map (default 80)\n"
 			    "  --fix         print what can be repaired (groups, MPS, limits, packages) and the\n"
 			    "                commands that do it; nothing is tried\n"
 			    "  --yes         with --fix: run these commands\n"
@@ -59,12 +65,15 @@ enum doctor_option_code {
 	OPTION_SLICE,
 	OPTION_MASKS,
 	OPTION_GPCS,
+	OPTION_CHANNELS,
+	OPTION_PAGES,
 	OPTION_FIX,
 	OPTION_YES
 };
 
 struct doctor_request {
-	bool simulated, quick, json, inside, slice, masks, gpcs, fix, yes;
+	bool simulated, quick, json, inside, slice, masks, gpcs, channels, fix, yes;
+	uint32_t pages;   /* for channels; 0 = CHANNEL_PAGES */
 	int64_t limit_ns; /* time limit of one trial */
 };
 
@@ -247,8 +256,8 @@ static void try_priority(struct doctor_report *report, const char *priority, con
 {
 	struct hb_error error = {""};
 	char name[32];
-	const json_t *use, *entry;
-	size_t i, j;
+	const json_t *entry;
+	size_t i;
 	json_t *answer = hb_trial_inside(priority, request->simulated, request->limit_ns, &error);
 	const char *failed = answer ? hb_status_text(answer, "error") : error.text;
 	snprintf(name, sizeof name, "%s: CUDA context", priority);
@@ -258,11 +267,11 @@ static void try_priority(struct doctor_report *report, const char *priority, con
 		 *failed ? failed : "created through the shim, known to the daemon");
 	if (*failed)
 		strcpy(probe->remedy, "fix the errors above first; then try the program without hb run");
-	json_array_foreach(json_object_get(json_object_get(answer, "tenant"), "gpus"), i, use)
-	{
-		json_array_foreach(json_object_get(use, "mechanisms"), j, entry) add_mechanism(report, priority, entry);
+	/* The program sees all GPUs, and makes a context on the first one. */
+	const json_t *use = json_array_get(json_object_get(json_object_get(answer, "tenant"), "gpus"), 0);
+	json_array_foreach(json_object_get(use, "mechanisms"), i, entry) add_mechanism(report, priority, entry);
+	if (use)
 		add_context_memory(report, priority, use);
-	}
 	if (last && !*failed)
 		add_not_managed(report, answer);
 	json_decref(answer);
@@ -319,6 +328,18 @@ static int take_limit(struct doctor_request *request, const char *value)
 	return -1;
 }
 
+static int take_pages(struct doctor_request *request, const char *value)
+{
+	char *end;
+	errno = 0;
+	unsigned long pages = strtoul(value, &end, 10);
+	if (*value < '0' || *value > '9' || *end || errno || pages < 1 || pages > HB_CHANNEL_PAGES_MOST)
+		return hb_cli_usage_error(COMMAND, "--pages: '%s' is not a number from 1 to %u", value,
+					  HB_CHANNEL_PAGES_MOST);
+	request->pages = (uint32_t)pages;
+	return -1;
+}
+
 static int take_option(void *argument, int code, const char *value)
 {
 	struct doctor_request *request = argument;
@@ -345,6 +366,11 @@ static int take_option(void *argument, int code, const char *value)
 	case OPTION_GPCS:
 		request->gpcs = true;
 		return -1;
+	case OPTION_CHANNELS:
+		request->channels = true;
+		return -1;
+	case OPTION_PAGES:
+		return take_pages(request, value);
 	case OPTION_FIX:
 		request->fix = true;
 		return -1;
@@ -367,6 +393,8 @@ static int read_command_line(int argc, char **argv, struct doctor_request *reque
 		{"slice", no_argument, NULL, OPTION_SLICE},
 		{"masks", no_argument, NULL, OPTION_MASKS},
 		{"gpcs", no_argument, NULL, OPTION_GPCS},
+		{"channels", no_argument, NULL, OPTION_CHANNELS},
+		{"pages", required_argument, NULL, OPTION_PAGES},
 		{"fix", no_argument, NULL, OPTION_FIX},
 		{"yes", no_argument, NULL, OPTION_YES},
 		{"help", no_argument, NULL, 'h'},
@@ -378,6 +406,8 @@ static int read_command_line(int argc, char **argv, struct doctor_request *reque
 		return hb_cli_usage_error(COMMAND, "--yes needs --fix");
 	if (status < 0 && request->fix && request->json)
 		return hb_cli_usage_error(COMMAND, "--fix prints no JSON");
+	if (status < 0 && request->pages && !request->channels)
+		return hb_cli_usage_error(COMMAND, "--pages needs --channels");
 	return status;
 }
 
@@ -397,6 +427,9 @@ int hb_cmd_doctor(int argc, char **argv)
 		return hb_doctor_masks(request.simulated);
 	if (request.gpcs)
 		return hb_doctor_gpcs(request.simulated);
+	if (request.channels)
+		return hb_doctor_channels(request.simulated, request.json,
+					  request.pages ? request.pages : CHANNEL_PAGES, request.limit_ns);
 	if (request.fix)
 		return hb_doctor_fix(request.simulated, request.yes);
 	probe_machine(&report, hb_provider_of(request.simulated));

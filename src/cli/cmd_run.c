@@ -57,6 +57,8 @@ static const char usage[] =
 	"                       command without Hummingbird, with a message (otherwise exit 125)\n"
 	"  --elastic            low priority: large allocations move to memory of the host while high\n"
 	"                       priority needs the GPU's memory (experimental)\n"
+	"  --oversubscribe      low priority: --elastic, and large allocations that do not fit are\n"
+	"                       created in memory of the host, which is slower (experimental)\n"
 	"  --own-context        keep a program of low priority out of the MPS server: its faults do\n"
 	"                       not reach other programs, and it takes turns with them\n"
 	"  --gpu sim            run on simulated GPUs\n"
@@ -68,6 +70,7 @@ static const char usage[] =
 enum run_option_code {
 	OPTION_ENGINE = HB_TENANT_OPTIONS_END,
 	OPTION_ELASTIC,
+	OPTION_OVERSUBSCRIBE,
 	OPTION_GPU,
 	OPTION_GPUS,
 	OPTION_NO_SIGNS,
@@ -135,6 +138,9 @@ static int take_option(void *argument, int code, const char *value)
 	case OPTION_ELASTIC:
 		request->options.flags |= HB_REGISTER_ELASTIC;
 		return -1;
+	case OPTION_OVERSUBSCRIBE:
+		request->options.flags |= HB_REGISTER_ELASTIC | HB_REGISTER_OVER;
+		return -1;
 	case OPTION_NO_SIGNS:
 		request->no_signs = true;
 		return -1;
@@ -173,6 +179,7 @@ static int read_command_line(int argc, char **argv, struct run_request *request)
 		{"gpus", required_argument, NULL, OPTION_GPUS},
 		{"no-signs", no_argument, NULL, OPTION_NO_SIGNS},
 		{"or-alone", no_argument, NULL, OPTION_OR_ALONE},
+		{"oversubscribe", no_argument, NULL, OPTION_OVERSUBSCRIBE},
 		{"own-context", no_argument, NULL, OPTION_OWN_CONTEXT},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
@@ -187,7 +194,8 @@ static int read_command_line(int argc, char **argv, struct run_request *request)
 		return hb_cli_usage_error(COMMAND, "--priority high or --priority low is required");
 	if (request->options.flags & HB_REGISTER_ELASTIC && request->options.priority != HB_PAGE_LOW)
 		return hb_cli_usage_error(COMMAND,
-					  "--elastic is for --priority low: memory of high priority never moves");
+					  "--elastic and --oversubscribe are for --priority low: memory of high "
+					  "priority never moves");
 	request->command = argv + optind;
 	return check_own_context(request);
 }
@@ -243,9 +251,10 @@ static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], 
 		result = register_once(request, until_ns, path, &member, environment, size, error);
 	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES && left_ms(until_ns) > 0);
 	if (hb_daemon_gone(result) && request->options.flags & HB_REGISTER_ELASTIC)
-		hb_error_set(error, result,
-			     "the daemon ended the connection: one of an earlier release does not know "
-			     "--elastic, so end it with its tenants, or run the command without the option");
+		hb_error_set(
+			error, result,
+			"the daemon ended the connection: one of an earlier release does not know "
+			"--elastic or --oversubscribe, so end it with its tenants, or run the command without the option");
 	if (result == 0 && member.page->priority != request->options.priority)
 		fprintf(stderr,
 			"hb run: priority high was not granted, so the command has priority low; `hb status` names the rule\n");

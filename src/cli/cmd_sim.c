@@ -23,7 +23,7 @@
 #define TABLE_WIDTH 100
 
 static const char help[] =
-	"usage: hb sim --high SERVICE[,slo=SLO] ... --low NAME[:graph][,weight=N][,pcie-weight=N] ... [OPTION...]\n"
+	"usage: hb sim --high SERVICE[,slo=SLO] ... --low NAME[:graph][,weight=N][,host=N%] ... [OPTION...]\n"
 	"       hb sim --replay FILE [--policy NAME] [--actions]\n"
 	"\n"
 	"Shows what happens to a service and a training job that share a GPU, for each way of\n"
@@ -38,10 +38,11 @@ static const char help[] =
 	"                   arrives when the previous one ends), file:PATH (times in seconds,\n"
 	"                   one on each line)\n"
 	"      SLO          auto (the p99 alone; the default), none, or a time such as 10ms\n"
-	"  --low NAME[:graph][,weight=N][,pcie-weight=N]\n"
+	"  --low NAME[:graph][,weight=N][,pcie-weight=N][,host=N%]\n"
 	"                   a program that runs without pause; may be repeated. N, 1 to 1000: its\n"
 	"                   share of the GPU among the programs of low priority (default 1);\n"
-	"                   with pcie-weight, of PCIe (default: weight)\n"
+	"                   with pcie-weight, of PCIe (default: weight). With host=25%, that part\n"
+	"                   of its memory did not fit and is on the host; alone, all of it fits\n"
 	"  --trace FILE     recorded kernels, CSV or gzip; may be repeated\n"
 	"                   (default: the traces of an H200 that come with hb)\n"
 	"\n"

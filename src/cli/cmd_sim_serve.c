@@ -20,6 +20,7 @@
 #define TRACE "traces/h200-pytorch-2.11.csv.gz"
 #define LIST_MAX 32
 #define ROWS_MAX 4096
+#define TRAFFIC_MAX 8
 
 static const char help[] = "usage: hb sim-serve [OPTION...]\n"
 			   "\n"
@@ -33,7 +34,9 @@ static const char help[] = "usage: hb sim-serve [OPTION...]\n"
 			   "                        (default 60,70,80,90,100,110)\n"
 			   "  --capacity N          the request rate that is 100 % (default: measured without\n"
 			   "                        batching, with queues that are never empty)\n"
-			   "  --traffic KIND[,KIND] poisson, bursts (default both)\n"
+			   "  --traffic KIND[,KIND] poisson, bursts (default both), or trace:FILE: the arrival\n"
+			   "                        times of FILE, made as frequent as the load says (a table\n"
+			   "                        with the column arrival_s first, or one time on each line)\n"
 			   "  --high PERCENT        share of requests that have high priority (default 40)\n"
 			   "  --deadlines H,L       deadlines of high and low priority, as multiples of the latency\n"
 			   "                        alone (default 4,8)\n"
@@ -46,6 +49,10 @@ static const char help[] = "usage: hb sim-serve [OPTION...]\n"
 			   "  --gpu NAME            the GPU: a file of data/gpus, or a path (default h200)\n"
 			   "  --link GB/S           bandwidth of the host link in each direction, for GPUs that\n"
 			   "                        share a link (default: the GPU's own)\n"
+			   "  --demand KIND         where the predictor knows the models' demand for the GPU from:\n"
+			   "                        known (their recorded kernels, default), or measured (run times\n"
+			   "                        alone, on fewer SMs, and beside a bandwidth-bound program),\n"
+			   "                        or typed (the same for all: the defaults of model.yaml)\n"
 			   "  --errors              also run the predictor with parts switched off; needs --json\n"
 			   "  --json                one object\n"
 			   "\n"
@@ -56,7 +63,7 @@ struct serving_command {
 	struct hb_serving_run_options run;
 	const char *policies[LIST_MAX];
 	double loads[LIST_MAX];
-	bool bursts[2];
+	const char *traffic[TRAFFIC_MAX];
 	uint32_t n_policies, n_loads, n_traffic, seeds;
 	bool json, help;
 };
@@ -74,6 +81,7 @@ enum {
 	MODELS,
 	GPU,
 	LINK,
+	DEMAND,
 	ERRORS,
 	JSON,
 	HELP
@@ -92,6 +100,7 @@ static const struct option long_options[] = {
 	{"models", required_argument, NULL, MODELS},
 	{"gpu", required_argument, NULL, GPU},
 	{"link", required_argument, NULL, LINK},
+	{"demand", required_argument, NULL, DEMAND},
 	{"errors", no_argument, NULL, ERRORS},
 	{"json", no_argument, NULL, JSON},
 	{"help", no_argument, NULL, HELP},
@@ -170,11 +179,11 @@ static int take_loads(struct serving_command *command, char *list)
 static int take_traffic(struct serving_command *command, char *list)
 {
 	command->n_traffic = 0;
-	for (char *word; (word = take_next_word(&list)) && command->n_traffic < 2;) {
-		bool bursts = strcmp(word, "bursts") == 0;
-		if (!bursts && strcmp(word, "poisson") != 0)
-			return hb_cli_usage_error(COMMAND, "--traffic %s: must be poisson or bursts", word);
-		command->bursts[command->n_traffic++] = bursts;
+	for (char *word; (word = take_next_word(&list)) && command->n_traffic < TRAFFIC_MAX;) {
+		if (strcmp(word, "bursts") != 0 && strcmp(word, "poisson") != 0 &&
+		    (strncmp(word, "trace:", 6) != 0 || !word[6]))
+			return hb_cli_usage_error(COMMAND, "--traffic %s: must be poisson, bursts or trace:FILE", word);
+		command->traffic[command->n_traffic++] = word;
 	}
 	return HB_EXIT_OK;
 }
@@ -186,6 +195,19 @@ static int take_deadlines(struct serving_command *command, char *list)
 		return hb_cli_usage_error(COMMAND, "--deadlines %s: give two factors, for example 4,8", high);
 	int code = take_number("deadlines", high, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_HIGH]);
 	return code ? code : take_number("deadlines", list, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_LOW]);
+}
+
+static int take_demand(struct serving_command *command, const char *value)
+{
+	static const char *const sources[] = {
+		[HB_DEMAND_KNOWN] = "known", [HB_DEMAND_MEASURED] = "measured", [HB_DEMAND_TYPED] = "typed"};
+	for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+		if (strcmp(value, sources[i]) != 0)
+			continue;
+		command->run.demand = (enum hb_demand_source)i;
+		return HB_EXIT_OK;
+	}
+	return hb_cli_usage_error(COMMAND, "--demand %s: must be known, measured or typed", value);
 }
 
 static int take_option(struct serving_command *command, int option, char *value)
@@ -226,6 +248,8 @@ static int take_option(struct serving_command *command, int option, char *value)
 		code = take_number("link", value, 0.1, 1000, &number);
 		command->run.link_bytes_per_s = number * 1e9;
 		return code;
+	case DEMAND:
+		return take_demand(command, value);
 	case ERRORS:
 		command->run.errors = true;
 		return HB_EXIT_OK;
@@ -245,7 +269,7 @@ static int parse_command(struct serving_command *command, int argc, char **argv)
 	static char all[] = "all";
 	*command = (struct serving_command){.loads = {0.6, 0.7, 0.8, 0.9, 1.0, 1.1},
 					    .n_loads = 6,
-					    .bursts = {false, true},
+					    .traffic = {"poisson", "bursts"},
 					    .n_traffic = 2,
 					    .seeds = 1};
 	hb_serving_run_options_init(&command->run);
@@ -277,7 +301,7 @@ static int run_all_cases(struct serving_command *command, struct hb_serving_row 
 					struct hb_serving_row *row = &rows[*n];
 					run->config.policy = row->policy = command->policies[policy];
 					run->load = row->load = command->loads[load];
-					run->bursts = row->bursts = command->bursts[traffic];
+					run->traffic = row->traffic = command->traffic[traffic];
 					run->seed = row->seed = seed;
 					rc = hb_serving_run(run, &row->result, error);
 					*n += !rc;

@@ -33,7 +33,7 @@ const char *hb_doctor_try_masks(void *library, enum hb_mask_state *state, int *c
 		failed = hb_trial_begin(library, &cuda, code);
 	if (failed)
 		return failed;
-	*state = hb_mask_probe(&calls);
+	*state = hb_mask_probe(&calls, 0);
 	return NULL;
 }
 
@@ -53,7 +53,7 @@ int hb_doctor_masks(bool simulated)
 		snprintf(text, sizeof text, "the driver has no %s", failed);
 	else if (state == HB_MASK_WORKS)
 		snprintf(text, sizeof text, "each of %u SMs was masked, two at a time, and launches did not use them",
-			 hb_mask_sms());
+			 hb_mask_sms(0));
 	else
 		snprintf(text, sizeof text, "%s", hb_mask_state_text(state));
 	json_t *answer = hb_json_pack(NULL, "{s:b, s:i, s:s}", "works", (int)(state == HB_MASK_WORKS), "state",

@@ -54,7 +54,10 @@ static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "                       reject (default) or downgrade\n"
 			    "  --policy NAME        the policy that chooses the next request (default ours)\n"
 			    "  --gpu WHERE          sim: workers use the simulated driver; none: workers see no\n"
-			    "                       GPU (default: the machine's GPU, if it has one)\n" HB_SECURITY_USAGE
+			    "                       GPU (default: the machine's GPU, if it has one)\n"
+			    "  --gpus N             GPUs to use, each with a replica of every model that\n"
+			    "                       model.yaml does not restrict (default: all GPUs\n"
+			    "                       of the machine, or 1 with --gpu)\n" HB_SECURITY_USAGE
 			    "  --journal FILE       write when each batch started, paused and ended\n"
 			    "  --speed FACTOR       speed of the simulated GPU of platform trace (default 1)\n"
 			    "  -h, --help\n"
@@ -76,6 +79,7 @@ enum serve_option_code {
 	OPTION_LATE,
 	OPTION_POLICY,
 	OPTION_GPU,
+	OPTION_GPUS,
 	OPTION_SPEED,
 	OPTION_JOURNAL
 };
@@ -203,6 +207,9 @@ static int store_option(int code, struct serve_options *settings, const char **w
 		*what = "--gpu takes sim or none";
 		settings->dispatch.gpu = strcmp(optarg, "sim") == 0 ? HB_WORKER_GPU_SIM : HB_WORKER_GPU_NONE;
 		return strcmp(optarg, "sim") == 0 || strcmp(optarg, "none") == 0 ? 0 : -EINVAL;
+	case OPTION_GPUS:
+		*what = "--gpus takes a number, 1 to 16";
+		return parse_count(optarg, HB_ROUTE_GPUS_MAX, &settings->dispatch.n_gpus);
 	case OPTION_JOURNAL:
 		settings->dispatch.journal = optarg;
 		return 0;
@@ -244,6 +251,7 @@ static int read_command_line(int argc, char **argv, struct serve_options *settin
 		{"drain", required_argument, NULL, OPTION_DRAIN},
 		{"late", required_argument, NULL, OPTION_LATE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
+		{"gpus", required_argument, NULL, OPTION_GPUS},
 		{"policy", required_argument, NULL, OPTION_POLICY},
 		{"speed", required_argument, NULL, OPTION_SPEED},
 		{"journal", required_argument, NULL, OPTION_JOURNAL},

@@ -293,25 +293,42 @@ static int find_workload(const struct hb_sim_command *command, const char *optio
 	return *workload ? HB_EXIT_OK : refuse_workload(&command->traces, option, spec, name);
 }
 
-/* Reads ",weight=N" and ",pcie-weight=N". */
-static bool parse_weights(const char *text, struct hb_sim_tenant *tenant)
+/* A number of LP's options; `unit` follows it. */
+struct low_option {
+	const char *begin, *unit;
+	unsigned long most;
+	uint32_t *number;
+};
+
+static bool parse_low_option(const char **text, const struct low_option *option)
 {
+	char *end;
+	const char *digits = *text + strlen(option->begin);
+	unsigned long number = *digits >= '0' && *digits <= '9' ? strtoul(digits, &end, 10) : 0;
+	if (!number || number > option->most || strncmp(end, option->unit, strlen(option->unit)) != 0)
+		return false;
+	*option->number = (uint32_t)number;
+	*text = end + strlen(option->unit);
+	return true;
+}
+
+/* Reads ",weight=N", ",pcie-weight=N" and ",host=N%". */
+static bool parse_low_options(const char *text, struct hb_sim_tenant *tenant)
+{
+	const struct low_option options[] = {{",weight=", "", WEIGHT_MAX, &tenant->weight},
+					     {",pcie-weight=", "", WEIGHT_MAX, &tenant->copy_weight},
+					     {",host=", "%", 100, &tenant->host_percent}};
 	while (*text == ',') {
-		bool copies = strncmp(text, ",pcie-weight=", 13) == 0;
-		if (!copies && strncmp(text, ",weight=", 8) != 0)
+		size_t i = 0;
+		while (i < 3 && strncmp(text, options[i].begin, strlen(options[i].begin)) != 0)
+			i++;
+		if (i == 3 || !parse_low_option(&text, &options[i]))
 			return false;
-		char *end;
-		const char *digits = strchr(text, '=') + 1;
-		unsigned long weight = *digits >= '0' && *digits <= '9' ? strtoul(digits, &end, 10) : 0;
-		if (!weight || weight > WEIGHT_MAX)
-			return false;
-		*(copies ? &tenant->copy_weight : &tenant->weight) = (uint32_t)weight;
-		text = end;
 	}
 	return !*text;
 }
 
-/* Parses NAME[:graph][,weight=N] of an LP program. */
+/* Parses NAME[:graph][,weight=N][,host=N%] of an LP program. */
 static int resolve_low(const struct hb_sim_command *command, const char *spec, struct hb_sim_tenant *tenant)
 {
 	char text[sizeof tenant->label];
@@ -321,10 +338,10 @@ static int resolve_low(const struct hb_sim_command *command, const char *spec, s
 	size_t length = comma ? (size_t)(comma - spec) : strlen(spec);
 	if (strchr(spec, '@'))
 		return refuse_value("low", spec, "a low-priority program runs without pause; '@' belongs to --high");
-	if (comma && !parse_weights(comma, tenant))
+	if (comma && !parse_low_options(comma, tenant))
 		return refuse_value(
 			"low", spec,
-			"after the name only ',weight=N' and ',pcie-weight=N' are known, with N from 1 to 1000");
+			"after the name only ',weight=N' and ',pcie-weight=N' are known, with N from 1 to 1000, and ',host=N%', with N from 1 to 100");
 	if (length >= sizeof text)
 		return refuse_value("low", spec, "the name is too long");
 	memcpy(text, spec, length);

@@ -58,7 +58,7 @@ static int64_t round_ns(int64_t ns)
 	return ns / unit * unit;
 }
 
-/* What a tenant's lists count, and in which unit. */
+/* The units of the numbers in a tenant's lists. */
 enum list_unit { SHARE, LATENCY, COUNT };
 
 static enum list_unit find_key(const char *what, char key[32])

@@ -21,7 +21,7 @@ const char *const hb_top_sort_words[HB_TOP_SORT_KEYS + 1] = {
 
 /* Sums over a tenant's GPUs. */
 struct use_sums {
-	int64_t requests, preemptions, used_ns, memory;
+	int64_t requests, preemptions, used_ns, memory, away;
 	bool used_known, used_estimated;
 };
 
@@ -38,6 +38,8 @@ static struct use_sums sum_uses(const json_t *tenant)
 		sum.used_known |= json_object_get(use, "used_ns") != NULL;
 		sum.used_estimated |= json_is_true(json_object_get(use, "used_estimated"));
 		sum.memory += hb_status_number(use, "memory_used");
+		const json_t *elastic = json_object_get(use, "elastic");
+		sum.away += hb_status_number(elastic, "peer") + hb_status_number(elastic, "host");
 	}
 	return sum;
 }
@@ -107,6 +109,7 @@ static void fill_tenant(struct hb_top_tenant *to, const json_t *tenant, const js
 	to->launches_s = compute_rate(count_launches(tenant), count_launches(old), over);
 	to->preemptions_s = compute_rate(now.preemptions, then.preemptions, over);
 	to->memory = (uint64_t)now.memory;
+	to->away = (uint64_t)now.away;
 	fill_share(to, &now, &then, over);
 	fill_unready(to, tenant);
 }

@@ -36,6 +36,7 @@ struct hb_top_tenant {
 	bool share_estimated;   /* `share` is estimated from the times of launches */
 	double unready;         /* share of requests that arrived before the GPU was taken over, or HB_TOP_UNKNOWN */
 	uint64_t memory;
+	uint64_t away;      /* part of `memory` that has moved to another GPU or to the host */
 	const json_t *json; /* the tenant's entry in the status */
 };
 

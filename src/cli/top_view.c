@@ -182,6 +182,8 @@ static bool is_late(const struct hb_top_tenant *tenant)
 	X("UNREADY", 7, 8, false, format_percent(t->unready, false, s), \
 	  "share of requests that arrived before the GPU was taken over for them") \
 	X("MEMORY", 8, 6, false, (hb_bytes_format(t->memory, room), room), "GPU memory that the tenant has allocated") \
+	X("AWAY", 8, 9, false, t->away ? (hb_bytes_format(t->away, room), room) : "-", \
+	  "part of MEMORY that has moved to another GPU or to the host") \
 	X("GATE", 6, 9, true, t->gate, "open: the tenant may launch; closed: it waits")
 
 struct view_column {

@@ -25,7 +25,7 @@ typedef void hb_top_line(void *argument, enum hb_top_style style, const char *te
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line,
 		      void *argument);
 /* The columns of the list, and the words of a GPU's line, with their help. */
-#define HB_TOP_COLUMNS 17
+#define HB_TOP_COLUMNS 18
 extern const struct hb_column_help hb_top_columns[HB_TOP_COLUMNS];
 /* Emits the help of all columns. */
 void hb_top_view_columns(int width, hb_top_line *line, void *argument);

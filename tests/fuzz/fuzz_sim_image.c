@@ -12,6 +12,10 @@ void sim_gpc_meet(const struct hb_sim_launch *launch)
 {
 }
 
+void sim_channel_hammer(const struct hb_sim_launch *launch)
+{
+}
+
 static void check_kernel(const struct sim_kernel *kernel)
 {
 	uint32_t end = 0;

@@ -37,6 +37,25 @@ def pages():
     yield "memory", step(1, 24, 1) + step(11, 0, 0) + step(11, 0, 1) + step(0, 4096 + 48, 1 << 62) + step(11, 0, 1)
 
 
+def rpc():
+    path = "/fuzz.Service/"
+    message = frames.field(1, frames.field(1, b"GPU-0")) * 2
+    for name in ("Now", "Watch", "Later", "Nothing"):
+        yield name, b"\1" + frames.headers(1, path + name) + frames.data_frames(1, message)
+    yield "with-preface", b"\0" + frames.PREFACE + frames.frame(4, 0, 0) + frames.headers(1, path + "Now") + frames.data_frames(1, b"")
+    yield "later-is-reset", b"\1" + frames.headers(1, path + "Later") + frames.data_frames(1, b"") + frames.frame(3, 0, 1, b"\0\0\0\x08")
+    yield "watch-is-reset", b"\1" + frames.headers(1, path + "Watch") + frames.data_frames(1, b"") + frames.frame(3, 0, 1, b"\0\0\0\x08")
+    yield "two-later", b"\1" + b"".join(frames.headers(n, path + "Later") + frames.data_frames(n, message) for n in (1, 3))
+    yield "trailers", b"\1" + frames.headers(1, path + "Later") + frames.data_frames(1, b"", end=False) + frames.headers(1, path, end=True)
+    yield "no-message", b"\1" + frames.headers(1, path + "Now", end=True)
+    yield "not-a-message", b"\1" + frames.headers(1, path + "Now") + frames.data_frames(1, b"\x0a\xff")
+    yield "compressed", b"\1" + frames.headers(1, path + "Now") + frames.data_frames(1, message, compressed=1)
+    yield "length-lies", b"\1" + frames.headers(1, path + "Now") + frames.frame(0, 1, 1, b"\0\xff\xff\xff\xff1234")
+    yield "no-window", b"\1" + frames.frame(4, 0, 0, b"\0\4\0\0\0\0") + frames.headers(1, path + "Watch") + frames.data_frames(1, message)
+    yield "ping-goaway", b"\1" + frames.frame(6, 0, 0, bytes(8)) + frames.frame(7, 0, 0, bytes(8))
+    yield "http1", b"\0GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
 def worker_ring():
     start, outputs, complete, poll = 4, 5, 6, 10
     yield "one-batch", step(poll) + step(start, 0, 0) + step(outputs, 0, 4) + step(complete, 0, 0) + step(poll)
@@ -127,6 +146,27 @@ def grpc():
     yield "http1", b"\0GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+def dra():
+    def claim(device="gpu-00112233-4455-6677-8899-aabbccddeeff-high", memory="20Gi", request="gpu", **values):
+        config = {"source": "FromClass", "requests": ["gpu"], "opaque": {"driver": "hummingbird.dev", "parameters": {
+            "apiVersion": "hummingbird.dev/v1", "kind": "TenantParameters", **values}}}
+        result = {"driver": "hummingbird.dev", "pool": "node-1", "request": request, "device": device, "shareID": "s",
+                  "consumedCapacity": {"memory": memory}}
+        return b"c" + json.dumps({"metadata": {"namespace": "a", "name": "b", "uid": "c"}, "status": {"allocation": {"devices": {
+            "results": [result], "config": [config, config | {"source": "FromClaim"}]}}}}).encode()
+    yield "claim", claim(slo="p99<50ms", memory="1500M")
+    yield "claim-low", claim(priority="low")
+    yield "claim-not-granted", claim(device="gpu-00112233-4455-6677-8899-aabbccddeeff-low", priority="high")
+    yield "claim-of-a-subrequest", claim(request="gpu/big", slo="none")
+    yield "claim-wrong-device", claim(device="gpu-0")
+    yield "claim-wrong-parameter", claim(size="1")
+    yield "claim-not-an-object", b"c[1]"
+    yield "answer", b"hHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    yield "answer-in-chunks", b"hHTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\n{\"a\r\n3\r\n\":1\r\n1\r\n}\r\n0\r\n\r\n"
+    yield "answer-to-the-end", b"hHTTP/1.0 404 Not Found\n\n{}"
+    yield "answer-cut", b"hHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"
+
+
 def gpc_layout():
     def answer(state="KNOWN", gpu="GPU-01020304-0506-0708-090a-0b0c0d0e0f10", bits=("f" * 8 + "0" * 24, "0" * 24 + "f" * 8)):
         return json.dumps({"gpu": gpu, "state": state, "groups": [{"bits": text} for text in bits]}).encode()
@@ -183,7 +223,7 @@ def privileged():
     yield "long", program + record(11) + b"\0"
 
 
-TARGETS = [access, content_coding, gpc_layout, grpc, http_request, image_size, loader_cache, pages, privileged, worker_ring]
+TARGETS = [access, content_coding, dra, gpc_layout, grpc, http_request, image_size, loader_cache, pages, privileged, rpc, worker_ring]
 
 
 def main():

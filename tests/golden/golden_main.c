@@ -138,6 +138,25 @@ static int run_path(const char *path, hb_golden_run run, enum mode mode)
 	return n < 0 ? run_one(path, run, mode) : run_folder(path, entries, n, run, mode);
 }
 
+uint32_t hb_golden_split(char *line, char *words[HB_GOLDEN_WORDS])
+{
+	char *rest = NULL;
+	uint32_t n = 0;
+	for (char *word = strtok_r(line, " \t\n", &rest); word && n < HB_GOLDEN_WORDS;
+	     word = strtok_r(NULL, " \t\n", &rest))
+		words[n++] = word;
+	return n;
+}
+
+const char *hb_golden_value(char *const *words, uint32_t n, const char *key)
+{
+	size_t length = strlen(key);
+	for (uint32_t i = 0; i < n; i++)
+		if (strncmp(words[i], key, length) == 0 && words[i][length] == '=')
+			return words[i] + length + 1;
+	return NULL;
+}
+
 int hb_golden_main(int argc, char **argv, hb_golden_run run)
 {
 	enum mode mode = PRINT;
