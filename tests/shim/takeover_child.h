@@ -58,21 +58,6 @@ static void make_context(void)
 	OK(CU(cuStreamSynchronize)(stream));
 }
 
-/*
- * The first hint starts the takeover thread, which prepares the context; from some
- * later hint on the GPU is taken over. Foresight ignores hints after 16 wrong ones, so
- * this gives only a few.
- */
-static void hold(void)
-{
-	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
-	while (hb_page_host_count(&host, HB_COUNT_takeovers) == before) {
-		hint(400000);
-		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++)
-			usleep(100);
-	}
-}
-
 /* A hint that is followed by a launch. After too many wrong hints foresight would ignore them all. */
 static void hint_and_be_right(int64_t in_ns)
 {
@@ -82,6 +67,25 @@ static void hint_and_be_right(int64_t in_ns)
 		sched_yield();
 	launch(kernel_short, stream);
 	OK(CU(cuStreamSynchronize)(stream));
+}
+
+/*
+ * The first hint starts the takeover thread, which prepares the context; from some
+ * later hint on the GPU is taken over. On a busy machine many hints may come to
+ * nothing. Foresight ignores hints after 16 wrong ones, so right hints follow then.
+ */
+static void hold(void)
+{
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
+	for (int tries = 1; hb_page_host_count(&host, HB_COUNT_takeovers) == before; tries++) {
+		hint(400000);
+		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++)
+			usleep(100);
+		for (int i = 0; i < 8 && tries % 8 == 0 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++) {
+			hint_and_be_right(400000);
+			before = hb_page_host_count(&host, HB_COUNT_takeovers);
+		}
+	}
 }
 
 /* Repeats a takeover and `call` until `call` itself released the takeover. */
