@@ -10,8 +10,10 @@
  *     moves, and the rule is applied to what is still missing: fewer tenants stop.
  *  3. Tenants without work on the GPU for IDLE_NS come before all others.
  *  4. Peers take what they have room for, the host the rest.
- *  5. A tenant that moves less than it was asked for, or does not answer within
- *     MOVE_LIMIT_NS, is skipped for SKIP_NS; others are asked for what is missing.
+ *  5. A tenant that moves less than 7/8 of what it was asked for, or does not answer
+ *     within MOVE_LIMIT_NS, is skipped for SKIP_NS. What is missing is asked for again,
+ *     also from a tenant that moved nearly all of it: other programs may take a little
+ *     of the room meanwhile, the driver for its page tables as well.
  *  6. If all that can move does not suffice, nothing moves.
  *  7. Every need is answered, at the latest after NEED_LIMIT_NS. Needs are served in
  *     the order in which they came.
@@ -262,7 +264,7 @@ int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct
 static void end_order(struct hb_core *core, struct hb_slot *slot, uint64_t moved_bytes)
 {
 	struct hb_memory_moves *memory = &core->memory;
-	if (moved_bytes < slot->memory.ordered_bytes)
+	if (moved_bytes < slot->memory.ordered_bytes - slot->memory.ordered_bytes / 8)
 		slot->memory.skip_until_ns = core->now_ns + SKIP_NS;
 	slot->memory.ordered_bytes = 0;
 	memory->n_orders--;

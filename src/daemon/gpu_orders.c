@@ -27,6 +27,9 @@ static const char *const results[] = {
 #undef HB_MOVE_RESULT
 };
 
+/* Host memory is mapped in pages of 4 KiB, and the GPU holds 8 bytes of page table for each. Twice that is ordered in addition. */
+#define TABLE_SHARE 256
+
 /* What one process is ordered to move. */
 struct order_part {
 	uint64_t peer_bytes, host_bytes;
@@ -91,11 +94,18 @@ static void order_record(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, u
 	atomic_store_explicit(&record->order, order->sequences[index], memory_order_release);
 }
 
+/* What the page tables of memory on the host take from the room that a move makes. */
+static uint64_t table_bytes(const struct hb_order_wish *wish)
+{
+	bool makes_room = wish->direction == HB_ORDER_AWAY || wish->direction == HB_ORDER_PAUSE;
+	return makes_room ? (wish->bytes - wish->peer_bytes) / TABLE_SHARE : 0;
+}
+
 /* Gives each process its part, until `bytes` are ordered. */
 static void order_records(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, const struct hb_order_wish *wish,
 			  int64_t now_ns)
 {
-	uint64_t left = wish->bytes, peer_left = wish->peer_bytes;
+	uint64_t left = wish->bytes + table_bytes(wish), peer_left = wish->peer_bytes;
 	for (uint32_t i = 0; (left || wish->wake) && i < HB_PAGE_ELASTIC; i++) {
 		if (!hb_elastic_owns(tenancy, i, gpu->tenants[tenancy->index].gpu_index))
 			continue;

@@ -19,6 +19,7 @@
 #define GRANULARITY ((size_t)2 << 20)
 #define MEMFD_NAME "hb-simcuda-memory"
 #define HOST_BIT (UINT32_C(1) << 31) /* in the masks of vmm_mapping; other bits are device ordinals */
+#define TABLE_SHARE 512 /* host memory is mapped in pages of 4 KiB, each with 8 bytes of page table on the GPU */
 
 struct physical_memory {
 	uint64_t handle;
@@ -37,6 +38,7 @@ struct vmm_mapping {
 	size_t bytes;
 	struct physical_memory *physical;
 	uint32_t readable, writable; /* who has access */
+	uint32_t tables;             /* devices on which page tables of the mapping are */
 	struct vmm_mapping *next;
 };
 
@@ -332,9 +334,31 @@ CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 	return result;
 }
 
+static size_t table_bytes(const struct vmm_mapping *mapping)
+{
+	return mapping->physical->gpu < 0 ? mapping->bytes / TABLE_SHARE : 0;
+}
+
+/* A full GPU still has room for page tables: the driver keeps some memory for them. */
+static void add_tables(struct vmm_mapping *mapping)
+{
+	for (int device = 0; device < (int)SIM_GPUS; device++)
+		if ((mapping->readable & ~mapping->tables) >> device & 1 &&
+		    sim_memory_charge(sim_gpu_of(device), (int64_t)table_bytes(mapping)) == CUDA_SUCCESS)
+			mapping->tables |= UINT32_C(1) << device;
+}
+
+static void remove_tables(const struct vmm_mapping *mapping)
+{
+	for (int device = 0; device < (int)SIM_GPUS; device++)
+		if (mapping->tables >> device & 1)
+			sim_memory_charge(sim_gpu_of(device), -(int64_t)table_bytes(mapping));
+}
+
 static void unmap_range(struct vmm_mapping **at)
 {
 	struct vmm_mapping *mapping = *at;
+	remove_tables(mapping);
 	struct sim_memory memory;
 	*at = mapping->next;
 	(void)mmap((void *)mapping->base, mapping->bytes, PROT_NONE,
@@ -416,6 +440,9 @@ CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc 
 	for (struct vmm_mapping *at = mappings; result == CUDA_SUCCESS && at; at = at->next)
 		for (size_t i = 0; i < count && is_inside(at, (uintptr_t)ptr, size); i++)
 			apply_access(at, &desc[i]);
+	for (struct vmm_mapping *at = mappings; result == CUDA_SUCCESS && at; at = at->next)
+		if (is_inside(at, (uintptr_t)ptr, size))
+			add_tables(at);
 	pthread_mutex_unlock(&lock);
 	return result;
 }

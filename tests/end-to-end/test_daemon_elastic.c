@@ -65,12 +65,20 @@ static int tear_down(void **state)
 
 /* --- the player of an LP tenant --- */
 
+/* What is ordered to make so much room on the host. */
+static uint64_t with_tables(uint64_t bytes)
+{
+	return bytes + bytes / 256;
+}
+
+/* The page tables of memory on the host stay on the GPU. */
 static void execute(struct low *low, struct hb_page_elastic *record)
 {
 	bool home = record->order_direction == HB_ORDER_HOME;
 	uint64_t bytes = low->conduct == REFUSES ? 0 : record->order_host_bytes;
 	if (low->conduct == MOVES) {
-		set_used(home ? used_bytes + bytes : used_bytes - bytes);
+		uint64_t room = bytes - bytes / 512;
+		set_used(home ? used_bytes + room : used_bytes - room);
 		record->local_bytes += home ? bytes : -bytes;
 		record->movable_bytes += home ? bytes : -bytes;
 		record->spare_bytes += home ? bytes : -bytes;
@@ -195,26 +203,27 @@ static void low_moves_only_what_is_not_free(void **state)
 	struct hb_tenant_options high = start_high(&member);
 	start_low(&low, 2, 20 * GIB, MOVES);
 	assert_int_equal(need(&high, 8 * GIB, &(struct hb_error){""}), 0);
-	assert_int_equal(used_bytes, 72 * GIB);
+	assert_in_range(used_bytes, 72 * GIB - 7 * GIB / 256, 72 * GIB);
+	const uint64_t room = with_tables(7 * GIB) - with_tables(7 * GIB) / 512;
 	json_t *status = daemon_status(&daemon_);
 	const json_t *elastic = elastic_of(status, low.member.tenant), *last = json_object_get(elastic, "last");
-	assert_int_equal(integer_of(elastic, "host"), 7 * GIB);
-	assert_int_equal(integer_of(elastic, "local"), 13 * GIB);
-	assert_int_equal(integer_of(last, "bytes"), 7 * GIB);
+	assert_int_equal(integer_of(elastic, "host"), with_tables(7 * GIB));
+	assert_int_equal(integer_of(elastic, "local"), 20 * GIB - with_tables(7 * GIB));
+	assert_int_equal(integer_of(last, "bytes"), room);
 	assert_int_equal(integer_of(last, "for_tenant"), member.tenant);
 	assert_string_equal(text_of(last, "direction"), "away");
 	const json_t *moved_for = json_array_get(json_object_get(elastic, "moved_for"), 0);
 	assert_int_equal(integer_of(moved_for, "tenant"), member.tenant);
 	assert_int_equal(integer_of(moved_for, "moves"), 1);
-	assert_int_equal(integer_of(moved_for, "bytes"), 7 * GIB);
-	assert_int_equal(integer_of(json_object_get(elastic, "away"), "bytes"), 7 * GIB);
+	assert_int_equal(integer_of(moved_for, "bytes"), room);
+	assert_int_equal(integer_of(json_object_get(elastic, "away"), "bytes"), room);
 	assert_int_equal(integer_of(elastic_of_gpu(status), "met"), 1);
 	assert_int_equal(integer_of(elastic_of_gpu(status), "host_pool"), 64 * GIB);
 	json_decref(status);
 	/* HP takes the memory; then another need moves more. */
 	set_used(80 * GIB);
 	assert_int_equal(need(&high, 2 * GIB, &(struct hb_error){""}), 0);
-	assert_int_equal(used_bytes, 78 * GIB);
+	assert_in_range(used_bytes, 78 * GIB - 2 * GIB / 256, 78 * GIB);
 	end_low(&low);
 	hb_membership_fini(&member);
 }
@@ -230,7 +239,7 @@ static void a_second_question_moves_in_spite_of_free_memory(void **state)
 	assert_int_equal(need(&high, 4 * GIB, &(struct hb_error){""}), 0);
 	assert_int_equal(used_bytes, 70 * GIB);
 	assert_int_equal(need(&high, 4 * GIB, &(struct hb_error){""}), 0);
-	assert_int_equal(used_bytes, 66 * GIB);
+	assert_in_range(used_bytes, 66 * GIB - 4 * GIB / 256, 66 * GIB);
 	end_low(&low);
 	hb_membership_fini(&member);
 }
@@ -267,7 +276,7 @@ static void a_tenant_that_refuses_or_is_silent_is_skipped(void **state)
 	json_t *status = daemon_status(&daemon_);
 	const json_t *last = json_object_get(elastic_of(status, refuses.member.tenant), "last");
 	assert_string_equal(text_of(last, "result"), "a stream of the process is being captured");
-	assert_int_equal(integer_of(elastic_of(status, moves.member.tenant), "host"), 7 * GIB);
+	assert_int_equal(integer_of(elastic_of(status, moves.member.tenant), "host"), with_tables(7 * GIB));
 	json_decref(status);
 	end_low(&refuses);
 	end_low(&silent);

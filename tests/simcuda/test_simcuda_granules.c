@@ -67,7 +67,8 @@ static void memory_moves_and_returns(void **state)
 	/* All that is left, though more was asked for. */
 	CU(move_granules(granules, &local, &host, 100 * GRANULE, NULL));
 	assert_int_equal(count(granules).host, 2 * GRANULE);
-	assert_int_equal(own_bytes(0), local_before - old.bytes - young.bytes);
+	/* The GPU keeps page tables of what is on the host. */
+	assert_int_equal(own_bytes(0), local_before - old.bytes - young.bytes + 2 * GRANULE / 512);
 	assert_true(is_intact(&young));
 	CU_FAILS(move_granules(granules, &local, &host, 1, NULL), CUDA_ERROR_NOT_FOUND);
 	/* The oldest return first. */

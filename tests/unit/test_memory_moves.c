@@ -114,7 +114,7 @@ static void answer_order(struct model *model, uint32_t id)
 	if (model->now_ns - model->ordered_ns[id] < 2000 * MS) {
 		model->movable[id] -= moved < model->movable[id] ? moved : model->movable[id];
 		/* Not earlier: the core may have given up the order any time since then. */
-		model->refused_ns[id] = moved < ordered ? model->ordered_ns[id] : -1;
+		model->refused_ns[id] = moved < ordered - ordered / 8 ? model->ordered_ns[id] : -1;
 		model->ordered[id] = 0;
 	}
 	post(model, &event);
