@@ -21,7 +21,7 @@
  * Example. HP needs 20 GiB, 4 are free. LP tenants a, b, c can move 10, 30 and 60 GiB:
  * b moves 16. If b has had work a moment ago and c has not for two seconds, c moves.
  *
- * The bounds follow HP's call, which waits 3 s: one tenant that does not answer leaves
+ * The bounds follow HP's call, which waits 8 s: one tenant that does not answer leaves
  * time for another one.
  */
 #include "base/units.h"
@@ -31,8 +31,8 @@
 
 #define IDLE_NS INT64_C(1000000000)
 #define SKIP_NS INT64_C(10000000000)
-#define MOVE_LIMIT_NS INT64_C(2000000000)
-#define NEED_LIMIT_NS INT64_C(2800000000)
+#define MOVE_LIMIT_NS INT64_C(4500000000)
+#define NEED_LIMIT_NS INT64_C(7000000000)
 
 /* ---- which tenants move ---- */
 

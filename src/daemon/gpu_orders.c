@@ -18,8 +18,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The core counts a tenant as one that does not answer after 2 s; the order expires a little earlier. */
-#define ORDER_LIMIT_NS (1900 * HB_NS_PER_MS)
+/*
+ * Orders expire a little before the core counts the tenant as one that does not answer: 4.5 s where HP waits for the memory, so that
+ * the work in flight of a program that launches far ahead can end, and 2 s otherwise.
+ */
+#define AWAY_LIMIT_NS (4300 * HB_NS_PER_MS)
+#define OTHER_LIMIT_NS (1900 * HB_NS_PER_MS)
 
 static const char *const results[] = {
 #define HB_MOVE_RESULT(name, key, text) [HB_MOVE_##name] = (text),
@@ -76,6 +80,11 @@ static uint64_t choose_peer_bytes(const struct hb_order_wish *wish, const struct
 	return wish->direction == HB_ORDER_PAUSE ? 0 : hb_bytes_least(bytes, hb_elastic_on_peer(tenancy, index));
 }
 
+static int64_t limit_of(enum hb_order_direction direction)
+{
+	return direction == HB_ORDER_AWAY || direction == HB_ORDER_LEAVE ? AWAY_LIMIT_NS : OTHER_LIMIT_NS;
+}
+
 static void order_record(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t index,
 			 const struct order_part *part, int64_t now_ns)
 {
@@ -90,7 +99,7 @@ static void order_record(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, u
 	record->order_peer_bytes = part->peer_bytes;
 	record->order_host_bytes = part->host_bytes;
 	record->order_direction = order->direction;
-	record->order_expires_ns = now_ns + ORDER_LIMIT_NS;
+	record->order_expires_ns = now_ns + limit_of(order->direction);
 	atomic_store_explicit(&record->order, order->sequences[index], memory_order_release);
 }
 
@@ -232,7 +241,7 @@ void hb_gpu_order_poll(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64_t n
 	for (uint32_t i = 0; i < HB_PAGE_ELASTIC; i++)
 		if (order->waiting & 1u << i)
 			read_result(order, tenancy, i, gpu->tenants[tenancy->index].gpu_index);
-	bool late = now_ns - order->given_ns > ORDER_LIMIT_NS + HB_TICK_MS * HB_NS_PER_MS;
+	bool late = now_ns - order->given_ns > limit_of(order->direction) + HB_TICK_MS * HB_NS_PER_MS;
 	if (order->waiting && !late)
 		return;
 	if (order->waiting)

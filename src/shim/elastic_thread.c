@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUIET_MOST_NS HB_NS_PER_S      /* calls are held back until the work in flight has ended, at most this long */
+#define QUIET_MOST_NS (3 * HB_NS_PER_S)/* calls are held back until the work in flight has ended, at most this long */
 #define HOME_MOST_NS (3 * HB_NS_PER_S) /* for memory that is to be shared */
 #define SLICE_BYTES \
 	((size_t)512 << 20) /* a large order is carried out in slices: what has moved when it expires stays */

@@ -21,7 +21,7 @@
 #define ASK_AGAIN_NS (20 * HB_NS_PER_MS)
 #define ASK_TRIES 3
 /* The same for an allocation of HP and memory of LP that moves away. */
-#define ROOM_MOST_NS (3 * HB_NS_PER_S)
+#define ROOM_MOST_NS (8 * HB_NS_PER_S)
 #define ROOM_ROUNDS 3
 
 /* Bytes that the driver kept when last asked, minus those that allocations have used since. They are on the account. */
