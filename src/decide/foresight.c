@@ -81,14 +81,18 @@ static bool take_price(struct hb_foresight *foresight, int64_t now_ns, int64_t p
 	return true;
 }
 
+static void credit_budget(struct hb_foresight *foresight, int64_t now_ns, int64_t credit_ns)
+{
+	settle_budget(foresight, now_ns);
+	foresight->budget->tokens_ns += credit_ns;
+	if (foresight->budget->tokens_ns > foresight->costs.budget_cap_ns)
+		foresight->budget->tokens_ns = foresight->costs.budget_cap_ns;
+}
+
 /* The takeover ends and has cost spent_ns: gives the rest of its price back. */
 static void give_back(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
 {
-	settle_budget(foresight, now_ns);
-	if (foresight->reserved_ns > spent_ns)
-		foresight->budget->tokens_ns += foresight->reserved_ns - spent_ns;
-	if (foresight->budget->tokens_ns > foresight->costs.budget_cap_ns)
-		foresight->budget->tokens_ns = foresight->costs.budget_cap_ns;
+	credit_budget(foresight, now_ns, foresight->reserved_ns > spent_ns ? foresight->reserved_ns - spent_ns : 0);
 	foresight->reserved_ns = 0;
 }
 
@@ -391,6 +395,8 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 		int64_t ahead_ns = now_ns - foresight->takeover_since_ns;
 		late = !foresight->lingering && ahead_ns < foresight->costs.switch_ns;
 		foresight->counts.hidden += !late;
+		if (foresight->lingering)
+			credit_budget(foresight, now_ns, foresight->costs.switch_ns);
 		end_takeover(foresight, now_ns, right_price_ns(foresight, ahead_ns));
 	}
 	foresight->counts.late += late;

@@ -41,8 +41,10 @@
  *    begins. After a takeover that was right, everything except LP's real loss is given
  *    back; where HP kept the GPU, LP's loss beyond one switch. So takeovers cost LP at
  *    most budget_ppm of its time plus what was saved (budget_cap_ns), and the gaps that
- *    are too short to share. A sign with more misses needs a fuller bucket, so the worst sign is
- *    throttled first.
+ *    are too short to share. HP that keeps the GPU and then launches adds one switch to
+ *    the bucket, because that is the time it did not wait: a service that is always
+ *    present leaves no idle time in which the bucket could fill. A sign with more misses
+ *    needs a fuller bucket, so the worst sign is throttled first.
  *  - The window forgets: after a change of load the plan follows within some tens of
  *    outcomes. Until then the budget limits the cost of misses.
  *  - A sign that repeats within HB_FORESIGHT_MERGE_NS counts as one sign. Later it is a

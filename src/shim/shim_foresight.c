@@ -115,12 +115,15 @@ static void refresh_facts(int64_t now_ns)
 	hb_process_foresight_note_gpus(&process, now_ns, facts, n);
 }
 
-/* After the lock was left. Letting the GPU go is one store; everything else is left to the takeover thread. */
+/*
+ * After the lock was left. Letting the GPU go is one store; everything else is left to the takeover thread. A sign during the
+ * work, as of a thread that reads sockets, leaves alone what was arranged for after the work.
+ */
 static void follow_plan(const struct hb_takeover_plan *before, const struct hb_takeover_plan *after)
 {
 	struct hb_takeover_change change = hb_takeover_compare(before, after);
 	if (change.release)
-		hb_takeover_release();
+		hb_takeover_release_now();
 	hb_takeover_thread_call(change.call_for_ns);
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -208,6 +209,40 @@ static void call_wide(void)
 		be_kept(BY_STREAM);
 		OK(CU(cuMemFree_v2)(memory));
 	}
+	end();
+}
+
+static atomic_int in_work; /* 2: the threads end */
+
+static void *hint_during_work(void *unused)
+{
+	int one = 1;
+	while (atomic_load(&in_work) != 2) {
+		usleep(500);
+		if (atomic_compare_exchange_strong(&in_work, &one, 0))
+			hint();
+		one = 1;
+	}
+	return NULL;
+}
+
+/* A server's threads that read sockets see signs while another thread waits for its work. */
+static void see_signs_meanwhile(void)
+{
+	pthread_t other;
+	begin();
+	be_kept(BY_STREAM);
+	CHECK(pthread_create(&other, NULL, hint_during_work, NULL) == 0);
+	uint64_t kept = hb_page_host_count(&host, HB_COUNT_takeovers_kept);
+	for (int i = 0; i < 100; i++) {
+		launch(kernel_long, stream);
+		atomic_store(&in_work, 1);
+		OK(CU(cuStreamSynchronize)(stream));
+		answer_and_rest(i);
+	}
+	atomic_store(&in_work, 2);
+	CHECK(pthread_join(other, NULL) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_kept) >= kept + 20);
 	end();
 }
 
@@ -421,6 +456,11 @@ static void calls_that_wait_for_the_context_release_the_gpu(void **state)
 	run(wait_in_two_threads);
 }
 
+static void signs_during_the_work_leave_the_gpu_kept(void **state)
+{
+	run(see_signs_meanwhile);
+}
+
 static void a_capture_is_not_disturbed(void **state)
 {
 	run(capture_meanwhile);
@@ -462,6 +502,7 @@ int main(void)
 		TEST(the_gpu_is_not_kept_if_no_launch_follows),
 		TEST(the_gpu_is_not_kept_without_low_priority),
 		TEST(calls_that_wait_for_the_context_release_the_gpu),
+		TEST(signs_during_the_work_leave_the_gpu_kept),
 		TEST(a_capture_is_not_disturbed),
 		TEST(the_default_stream_does_not_wait),
 		TEST(the_gpu_is_kept_for_the_context_in_use),

@@ -378,6 +378,28 @@ static void test_keeps_between_tokens_without_an_end(void **state)
 	assert_int_equal(rig.foresight.counts.throttled, 0);
 }
 
+/*
+ * Tokens of a language model that is always present: 1.1 ms of work, then a gap of about 0.13 ms; every 16th gap lasts 1.5 ms, and
+ * the GPU is kept in vain. The bucket fills only while HP is idle, which is too little to pay for that.
+ */
+static void test_keeps_for_a_service_that_is_always_present(void **state)
+{
+	(void)state;
+	struct rig rig;
+	uint64_t kept = 0, ends = 0;
+	rig_init_late(&rig);
+	for (int i = 0; i < 5000; i++) {
+		hb_foresight_busy(&rig.foresight, rig.now_ns);
+		pass(&rig, rig.now_ns + 1100 * US);
+		int64_t keep_ns = hb_foresight_keep_ns(&rig.foresight, rig.now_ns);
+		kept += i >= 1000 && keep_ns > 0;
+		ends += i >= 1000;
+		hb_foresight_idle_kept(&rig.foresight, rig.now_ns, keep_ns);
+		pass(&rig, rig.now_ns + (i % 16 == 7 ? 1500 : 100 + i * 7 % 61) * US);
+	}
+	assert_true(kept * 20 >= ends * 19);
+}
+
 /* Negative controls: much later work, no LP, no budget. */
 static void test_keeps_only_where_it_pays(void **state)
 {
@@ -542,6 +564,7 @@ int main(void)
 		cmocka_unit_test(test_who_waits_for_too_long_came_for_something_else),
 		cmocka_unit_test(test_keeps_for_what_is_due_at_once),
 		cmocka_unit_test(test_keeps_between_tokens_without_an_end),
+		cmocka_unit_test(test_keeps_for_a_service_that_is_always_present),
 		cmocka_unit_test(test_keeps_only_where_it_pays),
 		cmocka_unit_test(test_the_worst_sign_is_throttled_first),
 		cmocka_unit_test(test_random),
