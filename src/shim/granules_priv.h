@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by granules.c (allocations, spare granules) and granule_move.c (moves). */
+/* Shared by granules.c (allocations, spare granules), granule_table.c (look-up) and granule_move.c (moves). */
 #ifndef HB_SHIM_GRANULES_PRIV_H
 #define HB_SHIM_GRANULES_PRIV_H
 
@@ -63,9 +63,18 @@ void hb_granule_put_away(struct hb_granules *granules, const struct granule *gra
 void hb_granules_retry_leaked(struct hb_granules *granules);
 /* With the lock held. Returns the ranges that can move, by age, in memory to be freed; NULL: out of memory. */
 struct granule_range **hb_granules_list(const struct hb_granules *granules, bool newest_first, size_t *n);
+CUresult hb_granules_set_access(const struct hb_granules *granules, CUdeviceptr address, size_t bytes);
+
+/* --- granule_table.c --- */
+
 /* With the lock held. NULL: there is no allocation around the address. */
 struct granule_range *hb_granules_find_range(const struct hb_granules *granules, CUdeviceptr address);
-CUresult hb_granules_set_access(const struct hb_granules *granules, CUdeviceptr address, size_t bytes);
+/* Adds the range, of which so many bytes are on the host and not counted. False: out of memory. */
+bool hb_granules_add_range(struct hb_granules *granules, struct granule_range *range, size_t over_bytes);
+/* Returns the range, which no table and no move has any more; NULL: none begins there. */
+struct granule_range *hb_granules_take_range(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
+					     size_t *over_bytes);
+size_t hb_granules_count_on_host(const struct granule_range *range);
 
 /* --- granule_move.c --- */
 

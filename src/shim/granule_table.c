@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of a device's ranges (granules.h): look-up by any thread, and the
+ * changes that make moves leave a range alone. It makes no driver call.
+ */
+#include "shim/granules_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* With the lock held. Returns the index of the first range that begins above the address. */
+static size_t find_above(const struct hb_granules *granules, CUdeviceptr address)
+{
+	size_t low = 0, high = granules->n_ranges;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (granules->ranges[middle]->base <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct granule_range *hb_granules_find_range(const struct hb_granules *granules, CUdeviceptr address)
+{
+	size_t i = find_above(granules, address);
+	struct granule_range *range = i ? granules->ranges[i - 1] : NULL;
+	return range && address - range->base < range->bytes ? range : NULL;
+}
+
+bool hb_granules_add_range(struct hb_granules *granules, struct granule_range *range, size_t over_bytes)
+{
+	pthread_mutex_lock(&granules->lock);
+	bool fits = granules->n_ranges < granules->room;
+	if (!fits) {
+		size_t room = granules->room ? 2 * granules->room : 64;
+		struct granule_range **bigger = realloc(granules->ranges, room * sizeof(struct granule_range *));
+		if (bigger) {
+			granules->ranges = bigger;
+			granules->room = room;
+			fits = true;
+		}
+	}
+	if (fits) {
+		size_t i = find_above(granules, range->base);
+		memmove(&granules->ranges[i + 1], &granules->ranges[i],
+			(granules->n_ranges - i) * sizeof(struct granule_range *));
+		granules->ranges[i] = range;
+		granules->n_ranges++;
+		range->serial = granules->next_serial++;
+		granules->over_bytes += over_bytes;
+	}
+	pthread_mutex_unlock(&granules->lock);
+	return fits;
+}
+
+size_t hb_granules_count_on_host(const struct granule_range *range)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < range->n; i++)
+		bytes += hb_is_host(&range->granules[i].place) ? range->granules[i].bytes : 0;
+	return bytes;
+}
+
+/* With the lock held. Takes off what is not counted. Returns how much, at most so many bytes. */
+static size_t take_over(struct hb_granules *granules, size_t bytes)
+{
+	size_t over = bytes < granules->over_bytes ? bytes : granules->over_bytes;
+	granules->over_bytes -= over;
+	return over;
+}
+
+size_t hb_granules_count_over(struct hb_granules *granules, size_t bytes)
+{
+	pthread_mutex_lock(&granules->lock);
+	size_t over = take_over(granules, bytes);
+	pthread_mutex_unlock(&granules->lock);
+	return over;
+}
+
+struct granule_range *hb_granules_take_range(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
+					     size_t *over_bytes)
+{
+	pthread_mutex_lock(&granules->lock);
+	struct granule_range *range = hb_granules_find_range(granules, address);
+	if (range && range->base == address)
+		hb_granule_move_leave_out(granules, range);
+	/* Another thread may have freed it during the wait; then this call is one free too many. */
+	size_t i = find_above(granules, address);
+	range = i && granules->ranges[i - 1]->base == address ? granules->ranges[i - 1] : NULL;
+	if (range) {
+		memmove(&granules->ranges[i - 1], &granules->ranges[i],
+			(granules->n_ranges - i) * sizeof(struct granule_range *));
+		granules->n_ranges--;
+		size_t on_host = hb_granules_count_on_host(range);
+		*over_bytes = take_over(granules, on_host < counted_bytes ? on_host : counted_bytes);
+	}
+	pthread_mutex_unlock(&granules->lock);
+	return range;
+}
+
+bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_range *found)
+{
+	pthread_mutex_lock(&granules->lock);
+	const struct granule_range *range = hb_granules_find_range(granules, address);
+	bool inside = range && address - range->base < range->asked_bytes;
+	if (inside)
+		*found = (struct hb_granules_range){range->base, range->asked_bytes, range->stays};
+	pthread_mutex_unlock(&granules->lock);
+	return inside;
+}
+
+bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why)
+{
+	pthread_mutex_lock(&granules->lock);
+	struct granule_range *range = hb_granules_find_range(granules, address);
+	if (range)
+		hb_granule_move_leave_out(granules, range);
+	range = hb_granules_find_range(granules, address);
+	if (range)
+		range->stays = why;
+	pthread_mutex_unlock(&granules->lock);
+	return range != NULL;
+}
+
+bool hb_granules_is_home(struct hb_granules *granules, CUdeviceptr address)
+{
+	bool home = true;
+	pthread_mutex_lock(&granules->lock);
+	const struct granule_range *range = hb_granules_find_range(granules, address);
+	for (size_t i = 0; range && i < range->n; i++)
+		home &= hb_is_home(granules, &range->granules[i].place);
+	pthread_mutex_unlock(&granules->lock);
+	return home;
+}
+
+size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_t index,
+			CUmemGenericAllocationHandle *handle, size_t *bytes)
+{
+	size_t n = 0;
+	pthread_mutex_lock(&granules->lock);
+	const struct granule_range *range = hb_granules_find_range(granules, address);
+	if (range && range->base == address && index < range->n) {
+		*handle = range->granules[index].handle;
+		*bytes = range->granules[index].bytes;
+		n = range->n;
+	}
+	pthread_mutex_unlock(&granules->lock);
+	return n;
+}
