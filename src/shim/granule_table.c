@@ -79,16 +79,23 @@ size_t hb_granules_count_over(struct hb_granules *granules, size_t bytes)
 	return over;
 }
 
-struct granule_range *hb_granules_take_range(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
-					     size_t *over_bytes)
+/* With the lock held. Returns 1 + the index of the range of this sort that begins at the address; 0: there is none. */
+static size_t find_base(const struct hb_granules *granules, CUdeviceptr address, bool own)
+{
+	size_t i = find_above(granules, address);
+	return i && granules->ranges[i - 1]->base == address && granules->ranges[i - 1]->own == own ? i : 0;
+}
+
+struct granule_range *hb_granules_take_range(struct hb_granules *granules, CUdeviceptr address, bool own,
+					     size_t counted_bytes, size_t *over_bytes)
 {
 	pthread_mutex_lock(&granules->lock);
-	struct granule_range *range = hb_granules_find_range(granules, address);
-	if (range && range->base == address)
-		hb_granule_move_leave_out(granules, range);
+	size_t i = find_base(granules, address, own);
+	if (i)
+		hb_granule_move_leave_out(granules, granules->ranges[i - 1]);
 	/* Another thread may have freed it during the wait; then this call is one free too many. */
-	size_t i = find_above(granules, address);
-	range = i && granules->ranges[i - 1]->base == address ? granules->ranges[i - 1] : NULL;
+	i = find_base(granules, address, own);
+	struct granule_range *range = i ? granules->ranges[i - 1] : NULL;
 	if (range) {
 		memmove(&granules->ranges[i - 1], &granules->ranges[i],
 			(granules->n_ranges - i) * sizeof(struct granule_range *));
@@ -100,11 +107,40 @@ struct granule_range *hb_granules_take_range(struct hb_granules *granules, CUdev
 	return range;
 }
 
+bool hb_granules_adopt(struct hb_granules *granules, CUdeviceptr address, const struct hb_granules_piece *piece)
+{
+	struct granule_range *range = calloc(1, sizeof(*range) + sizeof(range->granules[0]));
+	if (!range)
+		return false;
+	range->base = address;
+	range->bytes = range->asked_bytes = piece->bytes;
+	range->own = true;
+	range->local = piece->local;
+	range->n = 1;
+	range->granules[0] = (struct granule){piece->handle, piece->bytes, piece->place};
+	bool added = hb_granules_add_range(granules, range, 0);
+	if (!added)
+		free(range);
+	return added;
+}
+
+bool hb_granules_disown(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_piece *piece)
+{
+	size_t none;
+	struct granule_range *range = hb_granules_take_range(granules, address, true, 0, &none);
+	if (!range)
+		return false;
+	*piece = (struct hb_granules_piece){range->granules[0].handle, range->bytes, range->granules[0].place,
+					    range->local};
+	free(range);
+	return true;
+}
+
 bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_range *found)
 {
 	pthread_mutex_lock(&granules->lock);
 	const struct granule_range *range = hb_granules_find_range(granules, address);
-	bool inside = range && address - range->base < range->asked_bytes;
+	bool inside = range && !range->own && address - range->base < range->asked_bytes;
 	if (inside)
 		*found = (struct hb_granules_range){range->base, range->asked_bytes, range->stays};
 	pthread_mutex_unlock(&granules->lock);
@@ -141,7 +177,7 @@ size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_
 	size_t n = 0;
 	pthread_mutex_lock(&granules->lock);
 	const struct granule_range *range = hb_granules_find_range(granules, address);
-	if (range && range->base == address && index < range->n) {
+	if (range && !range->own && range->base == address && index < range->n) {
 		*handle = range->granules[index].handle;
 		*bytes = range->granules[index].bytes;
 		n = range->n;

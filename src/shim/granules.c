@@ -82,12 +82,13 @@ static bool claim_host(struct hb_granules *granules, size_t bytes)
 	return fits;
 }
 
-static CUresult create_granule(struct hb_granules *granules, const CUmemLocation *place, size_t bytes,
-			       struct granule *made)
+static CUresult create_granule(struct hb_granules *granules, const CUmemLocation *place, struct hb_granule_kind kind,
+			       size_t bytes, struct granule *made)
 {
 	const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-						.requestedHandleTypes = granules->config.handle_types,
-						.location = *place};
+						.requestedHandleTypes = kind.handle_types,
+						.location = *place,
+						.allocFlags.gpuDirectRDMACapable = kind.rdma};
 	bool host = hb_is_host(place);
 	if (host && !claim_host(granules, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -101,12 +102,18 @@ static CUresult create_granule(struct hb_granules *granules, const CUmemLocation
 	return result;
 }
 
-CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, size_t bytes, struct granule *made)
+static CUresult create_on_host(struct hb_granules *granules, size_t bytes, struct granule *made)
+{
+	return create_granule(granules, &granules->config.host, hb_usual_kind(granules), bytes, made);
+}
+
+CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, struct hb_granule_kind local,
+			 size_t bytes, struct granule *made)
 {
 	if (!hb_is_host(place))
-		return create_granule(granules, place, bytes, made);
-	return take_spare(granules, bytes, made) ? CUDA_SUCCESS
-						 : create_granule(granules, &granules->config.host, bytes, made);
+		return create_granule(granules, place, hb_is_home(granules, place) ? local : hb_usual_kind(granules),
+				      bytes, made);
+	return take_spare(granules, bytes, made) ? CUDA_SUCCESS : create_on_host(granules, bytes, made);
 }
 
 /* Memory that cannot even be remembered as leaked stays allocated until the process ends. */
@@ -163,6 +170,7 @@ static struct granule_range *new_range(const struct hb_granules *granules, size_
 	if (range) {
 		range->bytes = rounded;
 		range->asked_bytes = bytes;
+		range->local = hb_usual_kind(granules);
 	}
 	return range;
 }
@@ -215,13 +223,13 @@ static CUresult make_somewhere(struct hb_granules *granules, struct local_room *
 	const CUmemLocation local = {CU_MEM_LOCATION_TYPE_DEVICE, granules->config.device};
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (!room->over || room->bytes >= bytes) {
-		result = hb_granule_make(granules, &local, bytes, made);
+		result = hb_granule_make(granules, &local, hb_usual_kind(granules), bytes, made);
 		room->bytes = result == CUDA_SUCCESS ? room->bytes - bytes : 0;
 	}
 	if (!room->over || result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
 	do
-		result = hb_granule_make(granules, &granules->config.host, bytes, made);
+		result = hb_granule_make(granules, &granules->config.host, hb_usual_kind(granules), bytes, made);
 	while (result == CUDA_ERROR_OUT_OF_MEMORY && drop_spare(granules));
 	return result;
 }
@@ -289,10 +297,15 @@ CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address, 
 			     size_t *over_bytes)
 {
 	size_t over = 0;
-	struct granule_range *range = hb_granules_take_range(granules, address, counted_bytes, &over);
+	struct granule_range *range = hb_granules_take_range(granules, address, false, counted_bytes, &over);
 	if (over_bytes)
 		*over_bytes = over;
 	return range ? dissolve_range(granules, range, range->n) : CUDA_ERROR_INVALID_VALUE;
+}
+
+void hb_granules_return_piece(struct hb_granules *granules, const struct hb_granules_piece *piece)
+{
+	hb_granule_put_away(granules, &(struct granule){piece->handle, piece->bytes, piece->place});
 }
 
 /* Lists where allocations begin, in memory to be freed; NULL: out of memory. */
@@ -300,9 +313,10 @@ static CUdeviceptr *list_bases(struct hb_granules *granules, size_t *n)
 {
 	pthread_mutex_lock(&granules->lock);
 	CUdeviceptr *bases = malloc((granules->n_ranges + 1) * sizeof(*bases));
-	*n = bases ? granules->n_ranges : 0;
-	for (size_t i = 0; i < *n; i++)
-		bases[i] = granules->ranges[i]->base;
+	*n = 0;
+	for (size_t i = 0; bases && i < granules->n_ranges; i++)
+		if (!granules->ranges[i]->own)
+			bases[(*n)++] = granules->ranges[i]->base;
 	pthread_mutex_unlock(&granules->lock);
 	return bases;
 }
@@ -340,6 +354,7 @@ void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *c
 	for (size_t i = 0; i < granules->n_ranges; i++) {
 		const struct granule_range *range = granules->ranges[i];
 		counts->stays[range->stays] += range->bytes;
+		counts->adopted += range->own ? range->bytes : 0;
 		for (size_t k = 0; k < range->n; k++) {
 			const struct granule *granule = &range->granules[k];
 			if (hb_is_host(&granule->place))
@@ -429,7 +444,7 @@ static bool take_unwanted(struct hb_granules *granules, size_t wanted[GRANULE_CL
 static CUresult create_spare(struct hb_granules *granules, size_t bytes)
 {
 	struct granule made;
-	CUresult result = create_granule(granules, &granules->config.host, bytes, &made);
+	CUresult result = create_on_host(granules, bytes, &made);
 	if (result == CUDA_SUCCESS)
 		hb_granule_put_away(granules, &made);
 	return result;
