@@ -24,6 +24,7 @@ CUresult hb_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 		hb_memory_note(&claim, HB_MEMORY_PHYSICAL, *handle, 0);
 	else
 		hb_memory_cancel(&claim);
+	hb_elastic_note_change();
 	return result;
 }
 
@@ -35,6 +36,7 @@ CUresult hb_hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 		hb_shim_count(HB_COUNT_frees, 1);
 		hb_memory_add_references(handle, serial, -1);
 	}
+	hb_elastic_note_change();
 	return result;
 }
 
@@ -76,6 +78,7 @@ CUresult hb_hook_cuMemUnmap(CUdeviceptr address, size_t bytes)
 		hb_memory_table_mark(address, bytes, false);
 	while (result == CUDA_SUCCESS && hb_memory_table_take_marked(address, bytes, &mapping))
 		hb_memory_add_references(mapping.owner, mapping.serial, -1);
+	hb_elastic_note_change();
 	return result;
 }
 

@@ -284,7 +284,6 @@ CUresult hb_own_unmap(CUdeviceptr address, size_t bytes)
 		i++;
 	}
 	pthread_mutex_unlock(&calls);
-	hb_elastic_note_change();
 	return result;
 }
 
