@@ -141,6 +141,15 @@ static void use_while_away(void)
 	CHECK(elastic_used_bytes() == 0 && elastic_own_bytes() == all - 6 * MIB);
 }
 
+/* A page as for a new process. */
+static void begin_again(void)
+{
+	hb_page_host_begin_again(&elastic_host);
+	memset(elastic_host.page->elastic_gpus, 0, sizeof(elastic_host.page->elastic_gpus));
+	elastic_host.page->elastic_gpus[0].host_limit_bytes = 256 * MIB;
+	elastic_host.page->gpus[0].used_bytes = 0;
+}
+
 static void other_uses_bring_it_home_for_good(void **state)
 {
 	static void (*const uses[])(void) = {map_twice,
@@ -154,10 +163,7 @@ static void other_uses_bring_it_home_for_good(void **state)
 	for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
 		use = uses[i];
 		assert_non_null(hb_page_host_run(&elastic_host, use_while_away));
-		hb_page_host_begin_again(&elastic_host);
-		memset(elastic_host.page->elastic_gpus, 0, sizeof(elastic_host.page->elastic_gpus));
-		elastic_host.page->elastic_gpus[0].host_limit_bytes = 256 * MIB;
-		elastic_host.page->gpus[0].used_bytes = 0;
+		begin_again();
 	}
 }
 
@@ -289,6 +295,52 @@ static void other_tenants_get_the_handles_of_the_driver(void **state)
 	assert_non_null(hb_page_host_run(&elastic_host, create_without_option));
 }
 
+/* ---- functions that the shim does not know ---- */
+
+/* Returns whether handles are the driver's after a look-up of this function. */
+static bool ends_numbers(const char *symbol, int version)
+{
+	void *function = NULL;
+	CUdriverProcAddressQueryResult status;
+	OK(CU(cuGetProcAddress_v2)(symbol, &function, version, 0, &status));
+	CHECK(function);
+	return is_native(elastic_create(2 * MIB, CU_MEM_HANDLE_TYPE_NONE));
+}
+
+static const char *looked_up;
+
+static void look_functions_up(void)
+{
+	elastic_begin();
+	struct elastic_segment before = elastic_open_segment(4 * MIB);
+	CHECK(!is_native(before.handle));
+	CHECK(!ends_numbers("cuMemMap", 13000)); /* the one that the shim knows */
+	CHECK(!ends_numbers("cuMemAdvise", 14000) && !ends_numbers("cuLaunchKernel", 14000));
+	CHECK(!ends_numbers("cuKernelFoo", 14000)); /* unknown, but not about memory */
+	CHECK(ends_numbers(looked_up, 14000));
+	/* Numbers that were given before remain valid. */
+	elastic_fill(before.base, before.bytes, 95);
+	elastic_move_away(before.bytes);
+	CHECK(elastic_is_intact(before.base, before.bytes, 95, 0));
+	elastic_close_segment(&before);
+}
+
+static void no_numbers_reach_functions_that_the_shim_does_not_know(void **state)
+{
+	static const char *const symbols[] = {"cuMemMap", "cuMulticastBindMem", "cuMemFooHandle",
+					      "cuLogicalEndpointBindMem"};
+	setenv("HB_SIM_NEWER",
+	       "cuMemAdvise,cuLaunchKernel,cuKernelFoo,cuMemMap,cuMulticastBindMem,cuMemFooHandle,"
+	       "cuLogicalEndpointBindMem",
+	       1);
+	for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+		looked_up = symbols[i];
+		assert_non_null(hb_page_host_run(&elastic_host, look_functions_up));
+		begin_again();
+	}
+	unsetenv("HB_SIM_NEWER");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +348,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(without_room_at_home_such_a_use_is_refused, elastic_set_up,
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_of_other_kinds_keeps_the_handle_of_the_driver, elastic_set_up,
+						elastic_tear_down),
+		cmocka_unit_test_setup_teardown(no_numbers_reach_functions_that_the_shim_does_not_know, elastic_set_up,
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(other_tenants_get_the_handles_of_the_driver, elastic_set_up,
 						elastic_tear_down),
