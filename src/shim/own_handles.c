@@ -93,10 +93,12 @@ static CUresult move_unmapped_home(struct own_handle *own)
 		result = give_access(own, address);
 		if (result == CUDA_SUCCESS)
 			result = move_home(own, address);
-		CUresult unmapped = HB_REAL(cuMemUnmap)(address, bytes);
-		result = result == CUDA_SUCCESS ? unmapped : result;
+		/* If this fails twice, some memory is lost to the process, but none of its bytes. */
+		if (HB_REAL(cuMemUnmap)(address, bytes) != CUDA_SUCCESS)
+			(void)HB_REAL(cuMemUnmap)(address, bytes);
 	}
-	(void)HB_REAL(cuMemAddressFree)(address, bytes);
+	if (HB_REAL(cuMemAddressFree)(address, bytes) != CUDA_SUCCESS)
+		(void)HB_REAL(cuMemAddressFree)(address, bytes);
 	return result;
 }
 
@@ -186,14 +188,26 @@ static void give_number(CUmemGenericAllocationHandle *handle, size_t bytes, cons
 	pthread_mutex_unlock(&calls);
 }
 
+static void explain_once(void)
+{
+	static atomic_flag explained = ATOMIC_FLAG_INIT;
+	if (!atomic_flag_test_and_set(&explained))
+		hb_log_warning(
+			"elastic memory: the program has looked up functions for physical memory that this version of "
+			"Hummingbird does not know, so memory that it creates with cuMemCreate stays on the GPU");
+}
+
 CUresult hb_own_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
 		       unsigned long long flags)
 {
 	CUresult result = HB_REAL(cuMemCreate)(handle, bytes, prop, flags);
 	if (result == CUDA_SUCCESS && is_number(*handle))
 		atomic_store(&no_more, true); /* the driver uses such numbers itself */
-	if (result == CUDA_SUCCESS && !atomic_load_explicit(&no_more, memory_order_relaxed) &&
-	    can_move(bytes, prop, flags) && hb_elastic_prepare(prop->location.id))
+	if (result != CUDA_SUCCESS || !can_move(bytes, prop, flags) || !hb_elastic_prepare(prop->location.id))
+		return result;
+	if (atomic_load_explicit(&no_more, memory_order_relaxed))
+		explain_once();
+	else
 		give_number(handle, bytes, prop);
 	return result;
 }

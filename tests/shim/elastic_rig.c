@@ -142,9 +142,9 @@ static const struct hb_sim_table *find_table(void)
 	return table;
 }
 
-void elastic_fail(const char *faults)
+uint64_t elastic_fail(const char *faults)
 {
-	(void)find_table()->set_faults(faults);
+	return find_table()->set_faults(faults);
 }
 
 uint64_t elastic_own_bytes(void)

@@ -52,8 +52,8 @@ uint32_t elastic_word_of(uint32_t seed, size_t i);
 bool elastic_is_intact(CUdeviceptr pointer, size_t bytes, uint32_t seed, uint32_t added);
 void elastic_launch(CUdeviceptr pointer, CUstream stream);
 
-/* Sets the simulated driver's failures from now on (HB_SIM_FAIL); "": none. */
-void elastic_fail(const char *faults);
+/* Sets the simulated driver's failures from now on (HB_SIM_FAIL); "": none. Returns how many calls the earlier ones have hit. */
+uint64_t elastic_fail(const char *faults);
 /* Bytes of this process on the first GPU, as the driver counts them. */
 uint64_t elastic_own_bytes(void);
 /* The same as the account counts them. */

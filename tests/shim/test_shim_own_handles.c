@@ -238,7 +238,7 @@ static void calls_that_fail_change_nothing(void **state)
 
 /* ---- beside moves ---- */
 
-#define ROUNDS 40
+#define ROUNDS 20
 
 static atomic_bool over;
 

@@ -7,6 +7,7 @@
 #include "elastic_rig.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -201,6 +202,67 @@ static void without_room_at_home_such_a_use_is_refused(void **state)
 	assert_non_null(hb_page_host_run(&elastic_host, use_without_room));
 }
 
+/* The calls on the way home, in about the order in which they are made. */
+static const char *const steps[] = {
+	"cuMemAddressReserve", "cuMemMap",     "cuMemSetAccess",     "cuMemCreate",
+	"cuEventRecord",       "cuEventQuery", "cuStreamCreate",     "cuMemUnmap",
+	"cuCtxSetCurrent",     "cuMemRelease", "cuStreamDestroy_v2", "cuMemcpyDtoDAsync_v2",
+	"cuMemAddressFree",
+};
+
+/* Exports memory that is away while one call fails. Returns whether that call was made. */
+static bool export_with_fault(bool mapped, const char *step, unsigned call)
+{
+	char fault[96];
+	int fd;
+	snprintf(fault, sizeof(fault), "%s:999:after=%u:times=1", step, call);
+	segment.bytes = 4 * MIB;
+	segment.handle = elastic_create(segment.bytes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	segment.base = elastic_map(segment.handle, segment.bytes);
+	elastic_fill(segment.base, segment.bytes, 84 + call);
+	elastic_move_away(segment.bytes);
+	if (!mapped)
+		elastic_unmap(segment.base, segment.bytes);
+	elastic_fail(fault);
+	CUresult result = CU(cuMemExportToShareableHandle)(&fd, segment.handle,
+							   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	bool hit = elastic_fail("") > 0;
+	OK(CU(cuCtxSetCurrent)(elastic_context)); /* the shim may have failed to set it again */
+	CHECK(hit || result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY); /* too late, on a busy machine */
+	if (result == CUDA_SUCCESS)
+		close(fd);
+	if (!mapped)
+		segment.base = elastic_map(segment.handle, segment.bytes);
+	CHECK(elastic_is_intact(segment.base, segment.bytes, 84 + call, 0));
+	if (result != CUDA_SUCCESS) {
+		CHECK(elastic_move(HB_ORDER_HOME, 0, segment.bytes) == HB_MOVE_MOVED);
+		CHECK(elastic_is_intact(segment.base, segment.bytes, 84 + call, 0));
+	}
+	elastic_close_segment(&segment);
+	CHECK(elastic_used_bytes() == 0);
+	return hit;
+}
+
+static void fail_on_the_way_home(void)
+{
+	unsigned hits = 0;
+	elastic_begin();
+	uint64_t before = elastic_own_bytes();
+	for (int mapped = 0; mapped < 2; mapped++)
+		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+			for (unsigned call = 0; export_with_fault(mapped, steps[i], call); call++)
+				hits++;
+	CHECK(hits >= 2 * (sizeof(steps) / sizeof(steps[0]) - 1));
+	segment = elastic_open_segment(2 * MIB);
+	elastic_move_away(2 * MIB); /* takes back what was leaked */
+	CHECK(elastic_own_bytes() == before);
+}
+
+static void a_way_home_that_fails_loses_nothing(void **state)
+{
+	assert_non_null(hb_page_host_run(&elastic_host, fail_on_the_way_home));
+}
+
 /* ---- handles that stay the driver's ---- */
 
 /* Whether the driver knows the handle. */
@@ -349,6 +411,7 @@ int main(void)
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_of_other_kinds_keeps_the_handle_of_the_driver, elastic_set_up,
 						elastic_tear_down),
+		cmocka_unit_test_setup_teardown(a_way_home_that_fails_loses_nothing, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(no_numbers_reach_functions_that_the_shim_does_not_know, elastic_set_up,
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(other_tenants_get_the_handles_of_the_driver, elastic_set_up,
