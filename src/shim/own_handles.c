@@ -2,16 +2,22 @@
 /* Calls for handles of the program, under numbers of the shim (own_handles.h). own_lists.c has the lists of them. */
 #include "shim/own_handles_priv.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "shim/shim.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* The upper 16 bits of numbers. A driver's handle is a pointer or a small index, and no address of a process begins so. */
 #define NUMBERS UINT64_C(0x4842)
 #define NUMBER_SHIFT 48
+
+/* How long a call tries to bring memory home, and when it tries again. */
+#define HOME_MOST_NS (3 * HB_NS_PER_S)
+#define HOME_AGAIN_NS HB_NS_PER_MS
 
 /* Held during calls of the program on its handles, driver calls included. Not taken by look-ups, nor by the moving thread. */
 static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
@@ -73,8 +79,13 @@ static CUresult move_home(struct own_handle *own, CUdeviceptr address)
 	if (!hb_granules_adopt(granules, address, &own->piece))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	(void)hb_granules_pin(granules, address, HB_STAY_SHARED); /* so that no order moves it away again */
-	CUresult result = hb_elastic_bring_home(
-		&(struct hb_elastic_found){.device = own->device, .range.base = address});
+	const struct hb_elastic_found found = {.device = own->device, .range.base = address};
+	const int64_t until_ns = hb_clock_now_ns() + HOME_MOST_NS;
+	CUresult result = hb_elastic_bring_home(&found);
+	while (result == CUDA_ERROR_NOT_READY && hb_clock_now_ns() < until_ns) { /* work in flight may end soon */
+		nanosleep(&(struct timespec){.tv_nsec = HOME_AGAIN_NS}, NULL);
+		result = hb_elastic_bring_home(&found);
+	}
 	if (hb_granules_disown(granules, address, &piece))
 		hb_own_set_piece(own, &piece);
 	return result;
