@@ -5,6 +5,7 @@
  * it never could are the driver's.
  */
 #include "elastic_rig.h"
+#include "shim/cuda_calls.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -116,6 +117,24 @@ static void ask_for_synchronous_copies(void)
 	OK_SOON(CU(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, segment.base + 3 * MIB));
 }
 
+/* The simulated driver has no multicast, and cannot tell an address range to other devices. */
+static void bind_it_for_multicast(void)
+{
+	CHECK(CU(cuMulticastBindMem)(1, 0, segment.handle, 0, segment.bytes, 0) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+static void bind_its_address_for_multicast(void)
+{
+	CHECK(CU(cuMulticastBindAddr)(1, 0, segment.base - 2 * MIB, 3 * MIB, 0) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
+static void tell_its_address_to_devices(void)
+{
+	int fd;
+	CHECK(CU(cuMemGetHandleForAddressRange)(&fd, segment.base + MIB, 2 * MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+						0) == CUDA_ERROR_NOT_SUPPORTED);
+}
+
 static void (*use)(void); /* of the child */
 
 static void use_while_away(void)
@@ -160,6 +179,9 @@ static void other_uses_bring_it_home_for_good(void **state)
 					     export_it_without_access,
 					     give_access_to_a_peer,
 					     take_access_away,
+					     bind_it_for_multicast,
+					     bind_its_address_for_multicast,
+					     tell_its_address_to_devices,
 					     ask_for_synchronous_copies};
 	for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
 		use = uses[i];
