@@ -13,7 +13,7 @@
  *
  * Any error or doubt at an allocation makes it an ordinary one. In a process
  * without granules each function here costs one load. No lock is held during a
- * driver call, except by the thread.
+ * driver call, except by the thread and in own_handles.c.
  */
 #ifndef HB_SHIM_ELASTIC_H
 #define HB_SHIM_ELASTIC_H

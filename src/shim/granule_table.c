@@ -109,7 +109,8 @@ struct granule_range *hb_granules_take_range(struct hb_granules *granules, CUdev
 
 bool hb_granules_adopt(struct hb_granules *granules, CUdeviceptr address, const struct hb_granules_piece *piece)
 {
-	struct granule_range *range = calloc(1, sizeof(*range) + sizeof(range->granules[0]));
+	bool fits = piece->bytes && piece->bytes <= HB_GRANULE_BYTES_MAX && piece->bytes % HB_GRANULE_UNIT == 0;
+	struct granule_range *range = fits ? calloc(1, sizeof(*range) + sizeof(range->granules[0])) : NULL;
 	if (!range)
 		return false;
 	range->base = address;

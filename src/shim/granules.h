@@ -110,7 +110,7 @@ struct hb_granules_piece {
 };
 /*
  * All of the memory is mapped at the address, and the device has access: it moves as an allocation from now on, but
- * hb_granules_find(), _release() and _part() do not know it. False: out of memory.
+ * hb_granules_find(), _release() and _part() do not know it. False: out of memory, or the size is wrong.
  */
 bool hb_granules_adopt(struct hb_granules *granules, CUdeviceptr address, const struct hb_granules_piece *piece);
 /*
