@@ -4,6 +4,7 @@
 
   memory_program.py allocate BYTES           times allocation and free of BYTES, again and again
   memory_program.py hold BYTES CHUNK         allocates BYTES in chunks, writes and moves data in them, checks every byte
+  memory_program.py segments BYTES CHUNK     the same in memory that it creates and maps itself, as PyTorch's segments can
   memory_program.py fill CHUNK               leaves less than CHUNK free; then allocates as its input says
   memory_program.py train STEPS WIDTH ROWS   at each line of input, trains on ROWS rows with PyTorch and says the losses
   memory_program.py change STEPS BYTES       the same without PyTorch: changes memory step by step and says its checksums
@@ -19,6 +20,7 @@ import zlib
 
 OUT_OF_MEMORY = 2
 COMPARED = 64 << 20  # bytes that are checked at a time
+PART = 20 << 20  # what PyTorch creates at a time for large tensors in expandable segments
 POINTER = ctypes.c_uint64
 SIZE = ctypes.c_size_t
 CALLS = {
@@ -26,8 +28,20 @@ CALLS = {
     "cuCtxSetCurrent": [ctypes.c_void_p], "cuCtxSynchronize": [], "cuMemAlloc_v2": [ctypes.POINTER(POINTER), SIZE],
     "cuMemFree_v2": [POINTER], "cuMemGetInfo_v2": [ctypes.POINTER(SIZE), ctypes.POINTER(SIZE)],
     "cuMemsetD32_v2": [POINTER, ctypes.c_uint, SIZE], "cuMemcpyDtoD_v2": [POINTER, POINTER, SIZE],
-    "cuMemcpyDtoH_v2": [ctypes.c_void_p, POINTER, SIZE],
+    "cuMemcpyDtoH_v2": [ctypes.c_void_p, POINTER, SIZE], "cuMemRelease": [POINTER], "cuMemUnmap": [POINTER, SIZE],
+    "cuMemAddressReserve": [ctypes.POINTER(POINTER), SIZE, SIZE, POINTER, POINTER], "cuMemAddressFree": [POINTER, SIZE],
+    "cuMemCreate": [ctypes.POINTER(POINTER), SIZE, ctypes.c_void_p, POINTER], "cuMemMap": [POINTER, SIZE, SIZE, POINTER, POINTER],
+    "cuMemSetAccess": [POINTER, SIZE, ctypes.c_void_p, SIZE],
 }
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp: pinned, can be exported as a file descriptor, on the first GPU."""
+    _fields_ = [("values", ctypes.c_int * 4), ("pointer", ctypes.c_void_p), ("flags", ctypes.c_uint8 * 8)]
+
+
+PROPERTIES = Properties((1, 1, 1, 0))
+ACCESS = (ctypes.c_int * 3)(1, 0, 3)  # CUmemAccessDesc: the first GPU reads and writes
 
 
 MEMCMP = ctypes.CDLL(None).memcmp
@@ -63,6 +77,29 @@ class Driver:
         if result not in (0, OUT_OF_MEMORY):
             raise RuntimeError(f"cuMemAlloc_v2 returned {result}")
         return 0 if result else pointer.value
+
+    def open_segment(self, size):
+        """The address of memory that consists of parts, each of a handle of its own; 0 = out of memory."""
+        base, handle, mapped = POINTER(), POINTER(), 0
+        self.call("cuMemAddressReserve", ctypes.byref(base), size, 0, 0, 0)
+        while mapped < size:
+            part = min(PART, size - mapped)
+            result = self.library.cuMemCreate(ctypes.byref(handle), part, ctypes.byref(PROPERTIES), 0)
+            if result == OUT_OF_MEMORY:
+                self.close_segment(base.value, mapped, size)
+                return 0
+            if result:
+                raise RuntimeError(f"cuMemCreate returned {result}")
+            self.call("cuMemMap", base.value + mapped, part, 0, handle, 0)
+            self.call("cuMemSetAccess", base.value + mapped, part, ACCESS, 1)
+            self.call("cuMemRelease", handle)  # the mapping keeps the memory
+            mapped += part
+        return base.value
+
+    def close_segment(self, base, mapped, size):
+        if mapped:
+            self.call("cuMemUnmap", base, mapped)
+        self.call("cuMemAddressFree", base, size)
 
     def free(self, pointer):
         self.call("cuMemFree_v2", pointer)
@@ -103,12 +140,16 @@ def allocate(size):
     say(event="allocated", us=1e6 * statistics.median(times))
 
 
-def hold(wanted, chunk):
+def segments(wanted, chunk):
+    hold(wanted, chunk, Driver.open_segment)
+
+
+def hold(wanted, chunk, allocate_chunk=Driver.allocate):
     """Allocates, then obeys lines: `turn` copies each chunk's neighbour into it; `check` compares every byte."""
     driver, chunks, words = Driver(), [], []
     scratch = driver.allocate(chunk)
     while scratch and (wanted == 0 or len(chunks) * chunk < wanted):
-        pointer = driver.allocate(chunk)
+        pointer = allocate_chunk(driver, chunk)
         if not pointer:
             break
         driver.call("cuMemsetD32_v2", pointer, len(chunks) * 2654435761 % (1 << 32), chunk // 4)
@@ -203,5 +244,5 @@ def train(steps, width, rows):
 
 
 if __name__ == "__main__":
-    MODES = {"allocate": allocate, "hold": hold, "fill": fill, "train": train, "change": change}
+    MODES = {"allocate": allocate, "hold": hold, "segments": segments, "fill": fill, "train": train, "change": change}
     MODES[sys.argv[1]](*map(int, sys.argv[2:]))

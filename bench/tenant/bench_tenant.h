@@ -28,6 +28,6 @@ int tenant_infer(int argc, char **argv);
 int tenant_gang(const char *shape, double kernel_us, uint64_t steps, uint64_t pause_us);
 int tenant_memory(size_t chunk, int threads, int processes);
 int tenant_cost(unsigned calls, unsigned idle_ms, unsigned busy_ms);
-int tenant_hold(size_t chunk, size_t n);
+int tenant_hold(size_t chunk, size_t n, bool segments);
 
 #endif

@@ -42,6 +42,13 @@
 	X(cuMemGetInfo, cuMemGetInfo_v2) \
 	X(cuMemAlloc, cuMemAlloc_v2) \
 	X(cuMemFree, cuMemFree_v2) \
+	X(cuMemCreate, cuMemCreate) \
+	X(cuMemRelease, cuMemRelease) \
+	X(cuMemAddressReserve, cuMemAddressReserve) \
+	X(cuMemAddressFree, cuMemAddressFree) \
+	X(cuMemMap, cuMemMap) \
+	X(cuMemUnmap, cuMemUnmap) \
+	X(cuMemSetAccess, cuMemSetAccess) \
 	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags) \
 	X(cuGraphExecDestroy, cuGraphExecDestroy) \
 	X(cuGraphDestroy, cuGraphDestroy) \

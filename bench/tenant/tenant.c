@@ -8,6 +8,7 @@
  *     train KERNEL_US N               N kernels without pause (0: until SIGTERM); prints JSON
  *     memory CHUNK THREADS PROCESSES  each thread allocates until it is refused; prints what was granted
  *     hold CHUNK N                    N chunks of memory with known bytes; checks them at each line of its input
+ *     segments CHUNK N                the same, in a segment that grows by cuMemCreate, as those of PyTorch can
  *     cost CALLS IDLE_MS BUSY_MS      what calls cost this process (tenant_cost.c)
  *     devices                         the UUIDs of the devices
  *     capture                         records a graph, pausing in the middle
@@ -311,7 +312,9 @@ static int run(int argc, char **argv)
 	if (strcmp(mode, "memory") == 0 && argc == 4)
 		return tenant_memory(strtoull(argv[1], NULL, 10), atoi(argv[2]), atoi(argv[3]));
 	if (strcmp(mode, "hold") == 0 && argc == 3)
-		return tenant_hold(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
+		return tenant_hold(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10), false);
+	if (strcmp(mode, "segments") == 0 && argc == 3)
+		return tenant_hold(strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10), true);
 	if (strcmp(mode, "cost") == 0 && argc == 4) {
 		join_gpu();
 		return end_mode(tenant_cost((unsigned)atoi(argv[1]), (unsigned)atoi(argv[2]), (unsigned)atoi(argv[3])));

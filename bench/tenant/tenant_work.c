@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The modes `work` and `memory` of cuda-tenant. The output of `work` depends only
+ * The modes `work`, `memory`, `hold` and `segments` of cuda-tenant. The output of `work` depends only
  * on its argument, not on programs beside it or on the shim.
  */
 #include "bench_tenant.h"
@@ -236,16 +236,57 @@ static size_t count_wrong(const CUdeviceptr *chunks, size_t n, unsigned char *by
 	return wrong;
 }
 
-int tenant_hold(size_t chunk, size_t n)
+/* Memory of the mode `segments`: addresses for all chunks, and a physical handle for each. */
+struct segment {
+	CUdeviceptr base;
+	CUmemGenericAllocationHandle *handles;
+	size_t chunk, n;
+};
+
+static CUdeviceptr grow_segment(struct segment *segment)
+{
+	const CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+	const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+						.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+						.location = device};
+	const CUmemAccessDesc access = {device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUdeviceptr chunk = segment->base + segment->n * segment->chunk;
+	CU(cuMemCreate(&segment->handles[segment->n], segment->chunk, &properties, 0));
+	CU(cuMemMap(chunk, segment->chunk, 0, segment->handles[segment->n], 0));
+	CU(cuMemSetAccess(chunk, segment->chunk, &access, 1));
+	segment->n++;
+	return chunk;
+}
+
+static void free_segment(struct segment *segment)
+{
+	CU(cuMemUnmap(segment->base, segment->n * segment->chunk));
+	for (size_t i = 0; i < segment->n; i++)
+		CU(cuMemRelease(segment->handles[i]));
+	CU(cuMemAddressFree(segment->base, segment->n * segment->chunk));
+	free(segment->handles);
+}
+
+static CUdeviceptr allocate_chunk(size_t bytes)
+{
+	CUdeviceptr chunk;
+	CU(cuMemAlloc(&chunk, bytes));
+	return chunk;
+}
+
+int tenant_hold(size_t chunk, size_t n, bool segments)
 {
 	char line[16];
+	struct segment segment = {.chunk = chunk, .handles = calloc(n, sizeof *segment.handles)};
 	CUdeviceptr *chunks = calloc(n, sizeof *chunks);
 	unsigned char *bytes = malloc(chunk);
-	if (!chunks || !bytes)
+	if (!chunks || !bytes || !segment.handles)
 		return 6;
 	tenant_begin();
+	if (segments)
+		CU(cuMemAddressReserve(&segment.base, n * chunk, 0, 0, 0));
 	for (size_t i = 0; i < n; i++) {
-		CU(cuMemAlloc(&chunks[i], chunk));
+		chunks[i] = segments ? grow_segment(&segment) : allocate_chunk(chunk);
 		CU(cuMemsetD8Async(chunks[i], (unsigned char)(i + 1), chunk, NULL));
 	}
 	CU(cuCtxSynchronize());
@@ -258,8 +299,12 @@ int tenant_hold(size_t chunk, size_t n)
 		printf("wrong: %zu\n", count_wrong(chunks, n, bytes, chunk));
 		fflush(stdout);
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n && !segments; i++)
 		CU(cuMemFree(chunks[i]));
+	if (segments)
+		free_segment(&segment);
+	else
+		free(segment.handles);
 	free(chunks);
 	free(bytes);
 	return 0;

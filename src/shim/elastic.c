@@ -8,6 +8,7 @@
 #include "shim/hold.h"
 #include "shim/hook_memory.h"
 #include "shim/memory_share.h"
+#include "shim/own_handles.h"
 #include "shim/takeover.h"
 
 #include <pthread.h>
@@ -144,6 +145,18 @@ bool hb_elastic_allocate(CUdeviceptr *pointer, size_t bytes)
 	atomic_store(&hb_elastic_any, true);
 	hb_elastic_note_change();
 	return true;
+}
+
+struct hb_granules *hb_elastic_prepare(int device)
+{
+	const struct hb_place *place = hb_place();
+	CUdevice current;
+	if (!is_elastic(place) || HB_REAL(cuCtxGetDevice)(&current) != CUDA_SUCCESS || current != device)
+		return NULL;
+	struct hb_granules *granules = prepare_device(place);
+	if (granules)
+		atomic_store(&hb_elastic_any, true);
+	return granules;
 }
 
 bool hb_elastic_has_over(const struct hb_place *place)
@@ -369,6 +382,7 @@ size_t hb_elastic_drop(CUdeviceptr pointer, size_t counted_bytes)
 void hb_elastic_leave_in_child(void)
 {
 	hb_elastic_thread_leave_in_child();
+	hb_own_leave_in_child();
 	hb_share_export_leave_in_child();
 	hb_share_import_leave_in_child();
 	hb_hold_leave_in_child();

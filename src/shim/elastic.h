@@ -5,6 +5,7 @@
  * (granules.h), and one thread of the shim moves them when the daemon orders it.
  *
  *   elastic.c         which allocations consist of granules, and freeing them
+ *   own_handles.c     memory that the program creates itself with cuMemCreate
  *   elastic_record.c  the record of this process on the page: sizes, orders, results
  *   elastic_thread.c  the thread: carries out orders, prepares memory of the host
  *   elastic_park.c    an idle process without its memory: its calls wait for it
@@ -12,7 +13,7 @@
  *
  * Any error or doubt at an allocation makes it an ordinary one. In a process
  * without granules each function here costs one load. No lock is held during a
- * driver call, except by the thread.
+ * driver call, except by the thread and in own_handles.c.
  */
 #ifndef HB_SHIM_ELASTIC_H
 #define HB_SHIM_ELASTIC_H
@@ -31,6 +32,8 @@ extern atomic_bool hb_elastic_any;
 
 /* Allocates granules on the current device. False: this allocation has to be an ordinary one. */
 bool hb_elastic_allocate(CUdeviceptr *pointer, size_t bytes);
+/* The granules of the device, to adopt memory that the program creates on it; NULL: it must not move, or the device is not current. */
+struct hb_granules *hb_elastic_prepare(int device);
 /* Whether what does not fit of this tenant's large allocations is created on the host (decision 0036). */
 bool hb_elastic_has_over(const struct hb_place *place);
 /*

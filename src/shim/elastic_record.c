@@ -53,12 +53,13 @@ static uint64_t subtract_bytes(uint64_t from, uint64_t bytes)
 	return from > bytes ? from - bytes : 0;
 }
 
-/* Stores how much this process has on the GPU besides granules. `granules`: the bytes of all granules that are on the account, wherever they are. */
-static void store_others(const struct hb_place *place, unsigned gpu, struct hb_page_elastic *record, uint64_t granules)
+/* Stores how much this process has on the GPU besides granules. `granules`: the bytes of all granules that are on the account, wherever they are; `adopted` of them belong to handles of the program. */
+static void store_others(const struct hb_place *place, unsigned gpu, struct hb_page_elastic *record, uint64_t granules,
+			 uint64_t adopted)
 {
 	uint64_t used = atomic_load_explicit(&place->process->memory[gpu].used_bytes, memory_order_relaxed);
 	uint64_t small = hb_memory_table_sum(HB_MEMORY_POINTER, gpu, HB_GRANULE_UNIT);
-	uint64_t handles = hb_memory_table_sum(HB_MEMORY_PHYSICAL, gpu, UINT64_MAX);
+	uint64_t handles = subtract_bytes(hb_memory_table_sum(HB_MEMORY_PHYSICAL, gpu, UINT64_MAX), adopted);
 	store(&record->stays_bytes[HB_PAGE_STAY_SMALL], small);
 	store(&record->stays_bytes[HB_PAGE_STAY_HANDLE], handles);
 	store(&record->stays_bytes[HB_PAGE_STAY_DRIVER], subtract_bytes(used, granules + small + handles));
@@ -84,7 +85,7 @@ void hb_elastic_publish(const struct hb_place *place, int device)
 	store(&record->stays_bytes[HB_PAGE_STAY_PEERS], counts.stays[HB_STAY_PEERS]);
 	store(&record->stays_bytes[HB_PAGE_STAY_DEVICE], counts.stays[HB_STAY_DEVICE] + (stays ? counts.movable : 0));
 	store_others(place, place->gpu_of_device[device], record,
-		     subtract_bytes(counts.local + counts.peer + counts.host, counts.over));
+		     subtract_bytes(counts.local + counts.peer + counts.host, counts.over), counts.adopted);
 }
 
 /* ---- orders ---- */

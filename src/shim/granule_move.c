@@ -25,10 +25,11 @@ struct move_item {
 	struct granule_range *range; /* NULL: was freed or pinned, so it does not move */
 	size_t index;                /* in the range */
 	CUdeviceptr address;
-	size_t bytes, offset; /* size; place in the scratch range */
-	struct granule fresh; /* the new memory; after the exchange, the old */
-	bool made, mapped;    /* `fresh` exists; it is mapped in the scratch range */
-	bool touched;         /* the exchange began with it and is not undone */
+	size_t bytes, offset;         /* size; place in the scratch range */
+	struct hb_granule_kind local; /* of the range */
+	struct granule fresh;         /* the new memory; after the exchange, the old */
+	bool made, mapped;            /* `fresh` exists; it is mapped in the scratch range */
+	bool touched;                 /* the exchange began with it and is not undone */
 	enum item_state state;
 };
 
@@ -95,6 +96,7 @@ static void add_items(const struct hb_granules *granules, struct hb_granule_move
 								    .index = i,
 								    .address = address,
 								    .bytes = granule->bytes,
+								    .local = range->local,
 								    .offset = move->bytes};
 			move->bytes += granule->bytes;
 		}
@@ -133,7 +135,7 @@ static CUresult prepare_memory(struct hb_granule_move *move)
 	}
 	for (size_t i = 0; i < move->n; i++) {
 		struct move_item *item = &move->items[i];
-		result = hb_granule_make(move->granules, &move->to, item->bytes, &item->fresh);
+		result = hb_granule_make(move->granules, &move->to, item->local, item->bytes, &item->fresh);
 		item->made = result == CUDA_SUCCESS;
 		if (item->made)
 			result = driver_of(move)->map(move->scratch + item->offset, item->bytes, 0, item->fresh.handle,

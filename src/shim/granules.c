@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocations that consist of granules, and spare granules (granules.h). */
+/* Allocations that consist of granules, and spare granules (granules.h). granule_table.c has the table of them. */
 #include "shim/granules_priv.h"
 
 #include <stdlib.h>
@@ -82,12 +82,13 @@ static bool claim_host(struct hb_granules *granules, size_t bytes)
 	return fits;
 }
 
-static CUresult create_granule(struct hb_granules *granules, const CUmemLocation *place, size_t bytes,
-			       struct granule *made)
+static CUresult create_granule(struct hb_granules *granules, const CUmemLocation *place, struct hb_granule_kind kind,
+			       size_t bytes, struct granule *made)
 {
 	const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-						.requestedHandleTypes = granules->config.handle_types,
-						.location = *place};
+						.requestedHandleTypes = kind.handle_types,
+						.location = *place,
+						.allocFlags.gpuDirectRDMACapable = kind.rdma};
 	bool host = hb_is_host(place);
 	if (host && !claim_host(granules, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -101,12 +102,18 @@ static CUresult create_granule(struct hb_granules *granules, const CUmemLocation
 	return result;
 }
 
-CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, size_t bytes, struct granule *made)
+static CUresult create_on_host(struct hb_granules *granules, size_t bytes, struct granule *made)
+{
+	return create_granule(granules, &granules->config.host, hb_usual_kind(granules), bytes, made);
+}
+
+CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, struct hb_granule_kind local,
+			 size_t bytes, struct granule *made)
 {
 	if (!hb_is_host(place))
-		return create_granule(granules, place, bytes, made);
-	return take_spare(granules, bytes, made) ? CUDA_SUCCESS
-						 : create_granule(granules, &granules->config.host, bytes, made);
+		return create_granule(granules, place, hb_is_home(granules, place) ? local : hb_usual_kind(granules),
+				      bytes, made);
+	return take_spare(granules, bytes, made) ? CUDA_SUCCESS : create_on_host(granules, bytes, made);
 }
 
 /* Memory that cannot even be remembered as leaked stays allocated until the process ends. */
@@ -143,93 +150,6 @@ void hb_granules_retry_leaked(struct hb_granules *granules)
 	hb_granule_moves_finish(granules);
 }
 
-/* ---- the table of ranges ---- */
-
-/* With the lock held. Returns the index of the first range that begins above the address. */
-static size_t find_above(const struct hb_granules *granules, CUdeviceptr address)
-{
-	size_t low = 0, high = granules->n_ranges;
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		if (granules->ranges[middle]->base <= address)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-struct granule_range *hb_granules_find_range(const struct hb_granules *granules, CUdeviceptr address)
-{
-	size_t i = find_above(granules, address);
-	struct granule_range *range = i ? granules->ranges[i - 1] : NULL;
-	return range && address - range->base < range->bytes ? range : NULL;
-}
-
-static bool add_range(struct hb_granules *granules, struct granule_range *range, size_t over_bytes)
-{
-	pthread_mutex_lock(&granules->lock);
-	bool fits = granules->n_ranges < granules->room;
-	if (!fits) {
-		size_t room = granules->room ? 2 * granules->room : 64;
-		struct granule_range **bigger = realloc(granules->ranges, room * sizeof(struct granule_range *));
-		if (bigger) {
-			granules->ranges = bigger;
-			granules->room = room;
-			fits = true;
-		}
-	}
-	if (fits) {
-		size_t i = find_above(granules, range->base);
-		memmove(&granules->ranges[i + 1], &granules->ranges[i],
-			(granules->n_ranges - i) * sizeof(struct granule_range *));
-		granules->ranges[i] = range;
-		granules->n_ranges++;
-		range->serial = granules->next_serial++;
-		granules->over_bytes += over_bytes;
-	}
-	pthread_mutex_unlock(&granules->lock);
-	return fits;
-}
-
-static size_t count_on_host(const struct granule_range *range)
-{
-	size_t bytes = 0;
-	for (size_t i = 0; i < range->n; i++)
-		bytes += hb_is_host(&range->granules[i].place) ? range->granules[i].bytes : 0;
-	return bytes;
-}
-
-/* With the lock held. Takes off what is not counted. Returns how much, at most so many bytes. */
-static size_t take_over(struct hb_granules *granules, size_t bytes)
-{
-	size_t over = bytes < granules->over_bytes ? bytes : granules->over_bytes;
-	granules->over_bytes -= over;
-	return over;
-}
-
-/* Returns the range, which no table and no move has any more; NULL: none begins there. */
-static struct granule_range *take_range(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
-					size_t *over_bytes)
-{
-	pthread_mutex_lock(&granules->lock);
-	struct granule_range *range = hb_granules_find_range(granules, address);
-	if (range && range->base == address)
-		hb_granule_move_leave_out(granules, range);
-	/* Another thread may have freed it during the wait; then this call is one free too many. */
-	size_t i = find_above(granules, address);
-	range = i && granules->ranges[i - 1]->base == address ? granules->ranges[i - 1] : NULL;
-	if (range) {
-		memmove(&granules->ranges[i - 1], &granules->ranges[i],
-			(granules->n_ranges - i) * sizeof(struct granule_range *));
-		granules->n_ranges--;
-		size_t on_host = count_on_host(range);
-		*over_bytes = take_over(granules, on_host < counted_bytes ? on_host : counted_bytes);
-	}
-	pthread_mutex_unlock(&granules->lock);
-	return range;
-}
-
 /* ---- allocations ---- */
 
 CUresult hb_granules_set_access(const struct hb_granules *granules, CUdeviceptr address, size_t bytes)
@@ -250,6 +170,7 @@ static struct granule_range *new_range(const struct hb_granules *granules, size_
 	if (range) {
 		range->bytes = rounded;
 		range->asked_bytes = bytes;
+		range->local = hb_usual_kind(granules);
 	}
 	return range;
 }
@@ -302,13 +223,13 @@ static CUresult make_somewhere(struct hb_granules *granules, struct local_room *
 	const CUmemLocation local = {CU_MEM_LOCATION_TYPE_DEVICE, granules->config.device};
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (!room->over || room->bytes >= bytes) {
-		result = hb_granule_make(granules, &local, bytes, made);
+		result = hb_granule_make(granules, &local, hb_usual_kind(granules), bytes, made);
 		room->bytes = result == CUDA_SUCCESS ? room->bytes - bytes : 0;
 	}
 	if (!room->over || result != CUDA_ERROR_OUT_OF_MEMORY)
 		return result;
 	do
-		result = hb_granule_make(granules, &granules->config.host, bytes, made);
+		result = hb_granule_make(granules, &granules->config.host, hb_usual_kind(granules), bytes, made);
 	while (result == CUDA_ERROR_OUT_OF_MEMORY && drop_spare(granules));
 	return result;
 }
@@ -350,8 +271,8 @@ static CUresult allocate_range(struct hb_granules *granules, size_t bytes, struc
 	else
 		result = fill_range(granules, range, room, &n_mapped);
 	CUdeviceptr base = range->base;
-	*over_bytes = room->over ? count_on_host(range) : 0;
-	if (result == CUDA_SUCCESS && !add_range(granules, range, *over_bytes))
+	*over_bytes = room->over ? hb_granules_count_on_host(range) : 0;
+	if (result == CUDA_SUCCESS && !hb_granules_add_range(granules, range, *over_bytes))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
 		*address = base;
@@ -372,72 +293,19 @@ CUresult hb_granules_allocate_over(struct hb_granules *granules, size_t bytes, s
 	return allocate_range(granules, bytes, &(struct local_room){true, local_bytes}, over_bytes, address);
 }
 
-size_t hb_granules_count_over(struct hb_granules *granules, size_t bytes)
-{
-	pthread_mutex_lock(&granules->lock);
-	size_t over = take_over(granules, bytes);
-	pthread_mutex_unlock(&granules->lock);
-	return over;
-}
-
 CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address, size_t counted_bytes,
 			     size_t *over_bytes)
 {
 	size_t over = 0;
-	struct granule_range *range = take_range(granules, address, counted_bytes, &over);
+	struct granule_range *range = hb_granules_take_range(granules, address, false, counted_bytes, &over);
 	if (over_bytes)
 		*over_bytes = over;
 	return range ? dissolve_range(granules, range, range->n) : CUDA_ERROR_INVALID_VALUE;
 }
 
-bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_range *found)
+void hb_granules_return_piece(struct hb_granules *granules, const struct hb_granules_piece *piece)
 {
-	pthread_mutex_lock(&granules->lock);
-	const struct granule_range *range = hb_granules_find_range(granules, address);
-	bool inside = range && address - range->base < range->asked_bytes;
-	if (inside)
-		*found = (struct hb_granules_range){range->base, range->asked_bytes, range->stays};
-	pthread_mutex_unlock(&granules->lock);
-	return inside;
-}
-
-bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why)
-{
-	pthread_mutex_lock(&granules->lock);
-	struct granule_range *range = hb_granules_find_range(granules, address);
-	if (range)
-		hb_granule_move_leave_out(granules, range);
-	range = hb_granules_find_range(granules, address);
-	if (range)
-		range->stays = why;
-	pthread_mutex_unlock(&granules->lock);
-	return range != NULL;
-}
-
-bool hb_granules_is_home(struct hb_granules *granules, CUdeviceptr address)
-{
-	bool home = true;
-	pthread_mutex_lock(&granules->lock);
-	const struct granule_range *range = hb_granules_find_range(granules, address);
-	for (size_t i = 0; range && i < range->n; i++)
-		home &= hb_is_home(granules, &range->granules[i].place);
-	pthread_mutex_unlock(&granules->lock);
-	return home;
-}
-
-size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_t index,
-			CUmemGenericAllocationHandle *handle, size_t *bytes)
-{
-	size_t n = 0;
-	pthread_mutex_lock(&granules->lock);
-	const struct granule_range *range = hb_granules_find_range(granules, address);
-	if (range && range->base == address && index < range->n) {
-		*handle = range->granules[index].handle;
-		*bytes = range->granules[index].bytes;
-		n = range->n;
-	}
-	pthread_mutex_unlock(&granules->lock);
-	return n;
+	hb_granule_put_away(granules, &(struct granule){piece->handle, piece->bytes, piece->place});
 }
 
 /* Lists where allocations begin, in memory to be freed; NULL: out of memory. */
@@ -445,9 +313,10 @@ static CUdeviceptr *list_bases(struct hb_granules *granules, size_t *n)
 {
 	pthread_mutex_lock(&granules->lock);
 	CUdeviceptr *bases = malloc((granules->n_ranges + 1) * sizeof(*bases));
-	*n = bases ? granules->n_ranges : 0;
-	for (size_t i = 0; i < *n; i++)
-		bases[i] = granules->ranges[i]->base;
+	*n = 0;
+	for (size_t i = 0; bases && i < granules->n_ranges; i++)
+		if (!granules->ranges[i]->own)
+			bases[(*n)++] = granules->ranges[i]->base;
 	pthread_mutex_unlock(&granules->lock);
 	return bases;
 }
@@ -485,6 +354,7 @@ void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *c
 	for (size_t i = 0; i < granules->n_ranges; i++) {
 		const struct granule_range *range = granules->ranges[i];
 		counts->stays[range->stays] += range->bytes;
+		counts->adopted += range->own ? range->bytes : 0;
 		for (size_t k = 0; k < range->n; k++) {
 			const struct granule *granule = &range->granules[k];
 			if (hb_is_host(&granule->place))
@@ -574,7 +444,7 @@ static bool take_unwanted(struct hb_granules *granules, size_t wanted[GRANULE_CL
 static CUresult create_spare(struct hb_granules *granules, size_t bytes)
 {
 	struct granule made;
-	CUresult result = create_granule(granules, &granules->config.host, bytes, &made);
+	CUresult result = create_on_host(granules, bytes, &made);
 	if (result == CUDA_SUCCESS)
 		hb_granule_put_away(granules, &made);
 	return result;

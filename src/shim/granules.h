@@ -54,6 +54,12 @@ enum hb_granules_stay {
 	HB_N_STAYS
 };
 
+/* How physical memory is created, besides its size and place. */
+struct hb_granule_kind {
+	CUmemAllocationHandleType handle_types; /* for which it can be exported; 0 = none */
+	unsigned char rdma;                     /* gpuDirectRDMACapable */
+};
+
 struct hb_granules;
 struct hb_granule_move;
 
@@ -92,6 +98,29 @@ bool hb_granules_find(struct hb_granules *granules, CUdeviceptr address, struct 
 /* From now on the allocation stays where it is. Moves: as in hb_granules_release(). False: there is no such allocation. */
 bool hb_granules_pin(struct hb_granules *granules, CUdeviceptr address, enum hb_granules_stay why);
 
+/*
+ * Memory of a physical handle that the program made (own_handles.h), of HB_GRANULE_BYTES_MAX at most. It is in `place`, and is
+ * created as `local` on its own device.
+ */
+struct hb_granules_piece {
+	CUmemGenericAllocationHandle handle; /* the driver's */
+	size_t bytes;
+	CUmemLocation place;
+	struct hb_granule_kind local;
+};
+/*
+ * All of the memory is mapped at the address, and the device has access: it moves as an allocation from now on, but
+ * hb_granules_find(), _release() and _part() do not know it. False: out of memory, or the size is wrong.
+ */
+bool hb_granules_adopt(struct hb_granules *granules, CUdeviceptr address, const struct hb_granules_piece *piece);
+/*
+ * The opposite. Moves: as in hb_granules_release(). *piece: the memory that is mapped at the address now. False: none was adopted
+ * at this address.
+ */
+bool hb_granules_disown(struct hb_granules *granules, CUdeviceptr address, struct hb_granules_piece *piece);
+/* Gives the memory back, which is neither adopted nor mapped. */
+void hb_granules_return_piece(struct hb_granules *granules, const struct hb_granules_piece *piece);
+
 /* Whether all of the allocation around the address is on its own device. */
 bool hb_granules_is_home(struct hb_granules *granules, CUdeviceptr address);
 
@@ -101,7 +130,7 @@ bool hb_granules_is_home(struct hb_granules *granules, CUdeviceptr address);
  */
 size_t hb_granules_part(struct hb_granules *granules, CUdeviceptr address, size_t index,
 			CUmemGenericAllocationHandle *handle, size_t *bytes);
-/* Gives another device access to all allocations, which stay where they are from now on. */
+/* Gives another device access to all allocations of cuMemAlloc, which stay where they are from now on. */
 CUresult hb_granules_share_with_peer(struct hb_granules *granules, int peer);
 
 struct hb_granules_bytes {
@@ -110,6 +139,7 @@ struct hb_granules_bytes {
 	size_t over;    /* on the host and not counted by the caller; may exceed `host` after memory came home */
 	size_t spare;   /* host memory kept for moves */
 	size_t movable; /* what is local and can move */
+	size_t adopted; /* memory of the program's handles, wherever it is; part of the sums by place */
 	size_t leaked;  /* no longer used, but the driver refused to take it back */
 };
 void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *counts);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by granules.c (allocations, spare granules) and granule_move.c (moves). */
+/* Shared by granules.c (allocations, spare granules), granule_table.c (look-up) and granule_move.c (moves). */
 #ifndef HB_SHIM_GRANULES_PRIV_H
 #define HB_SHIM_GRANULES_PRIV_H
 
@@ -20,6 +20,8 @@ struct granule_range {
 	size_t bytes, asked_bytes; /* rounded up to units; as the program asked for */
 	uint64_t serial;           /* of older allocations it is smaller */
 	enum hb_granules_stay stays;
+	bool own;                     /* memory of a handle that the program made: one granule */
+	struct hb_granule_kind local; /* how granules on the device are created */
 	size_t n;
 	struct granule granules[];
 };
@@ -55,17 +57,36 @@ static inline bool hb_is_host(const CUmemLocation *place)
 	return place->type != CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* Creates a granule, or takes a spare one. For the host: CUDA_ERROR_OUT_OF_MEMORY beyond the limit. */
-CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, size_t bytes, struct granule *made);
+/* The kind of granules of cuMemAlloc, and of all granules that are elsewhere. */
+static inline struct hb_granule_kind hb_usual_kind(const struct hb_granules *granules)
+{
+	return (struct hb_granule_kind){.handle_types = granules->config.handle_types};
+}
+
+/*
+ * Creates a granule, or takes a spare one. For the host: CUDA_ERROR_OUT_OF_MEMORY beyond the limit. `local`: how it is created
+ * on its own device.
+ */
+CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *place, struct hb_granule_kind local,
+			 size_t bytes, struct granule *made);
 /* Gives the memory back to the driver, or keeps it as a spare, or, if the driver refuses, as leaked. */
 void hb_granule_put_away(struct hb_granules *granules, const struct granule *granule);
 /* Tries again to give leaked memory back. */
 void hb_granules_retry_leaked(struct hb_granules *granules);
 /* With the lock held. Returns the ranges that can move, by age, in memory to be freed; NULL: out of memory. */
 struct granule_range **hb_granules_list(const struct hb_granules *granules, bool newest_first, size_t *n);
+CUresult hb_granules_set_access(const struct hb_granules *granules, CUdeviceptr address, size_t bytes);
+
+/* --- granule_table.c --- */
+
 /* With the lock held. NULL: there is no allocation around the address. */
 struct granule_range *hb_granules_find_range(const struct hb_granules *granules, CUdeviceptr address);
-CUresult hb_granules_set_access(const struct hb_granules *granules, CUdeviceptr address, size_t bytes);
+/* Adds the range, of which so many bytes are on the host and not counted. False: out of memory. */
+bool hb_granules_add_range(struct hb_granules *granules, struct granule_range *range, size_t over_bytes);
+/* Returns the range of this sort, which no table and no move has any more; NULL: none begins there. */
+struct granule_range *hb_granules_take_range(struct hb_granules *granules, CUdeviceptr address, bool own,
+					     size_t counted_bytes, size_t *over_bytes);
+size_t hb_granules_count_on_host(const struct granule_range *range);
 
 /* --- granule_move.c --- */
 

@@ -3,11 +3,12 @@
  * Hooks of device memory. Each hook claims room on the tenant's account, calls the
  * driver, and records the allocation. Host memory, imported memory and memory of
  * other processes are not counted, nor what the driver adds by rounding up.
- * hook_pools.c has stream-ordered memory, hook_memory_old.c the functions from
- * before CUDA 3.2.
+ * hook_handles.c has virtual memory, hook_pools.c stream-ordered memory,
+ * hook_memory_old.c the functions from before CUDA 3.2.
  */
 #include "shim/hook_memory.h"
 #include "shim/elastic.h"
+#include "shim/own_handles.h"
 #include "shim/shim_tenant.h"
 #include "shim/takeover.h"
 
@@ -173,75 +174,6 @@ CUresult hb_hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
 	return hb_memory_released(known, &entry, HB_WIDE(HB_REAL(cuMipmappedArrayDestroy)(array)));
 }
 
-/* ---- virtual memory: a physical handle exists while it is retained or mapped ---- */
-
-CUresult hb_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
-			     unsigned long long flags)
-{
-	struct hb_claim claim;
-	hb_tenant_refresh();
-	if (!hb_memory_claim(&claim, prop ? hb_gpu_at(&prop->location) : HB_PAGE_GPUS, bytes))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = HB_DOUBT(HB_WITH_ROOM(&claim, HB_REAL(cuMemCreate)(handle, bytes, prop, flags)));
-	if (result == CUDA_SUCCESS)
-		hb_memory_note(&claim, HB_MEMORY_PHYSICAL, *handle, 0);
-	else
-		hb_memory_cancel(&claim);
-	return result;
-}
-
-CUresult hb_hook_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-	uint64_t serial = hb_memory_serial(handle);
-	CUresult result = HB_WIDE(HB_REAL(cuMemRelease)(handle));
-	if (result == CUDA_SUCCESS) {
-		hb_shim_count(HB_COUNT_frees, 1);
-		hb_memory_add_references(handle, serial, -1);
-	}
-	return result;
-}
-
-CUresult hb_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
-{
-	struct hb_elastic_found found;
-	if (hb_elastic_find((CUdeviceptr)(uintptr_t)address, &found))
-		return CUDA_ERROR_INVALID_VALUE; /* as for memory of cuMemAlloc */
-	CUresult result = HB_REAL(cuMemRetainAllocationHandle)(handle, address);
-	if (result == CUDA_SUCCESS)
-		hb_memory_add_references(*handle, hb_memory_serial(*handle), +1);
-	return result;
-}
-
-/* The reference is added before the call, so that a release in another thread does not count as the last one. */
-CUresult hb_hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-			  unsigned long long flags)
-{
-	struct hb_memory_entry replaced, mapping = {.handle = address,
-						    .owner = handle,
-						    .serial = hb_memory_serial(handle),
-						    .kind = HB_MEMORY_MAPPING,
-						    .gpu = HB_PAGE_GPUS};
-	hb_memory_add_references(handle, mapping.serial, +1);
-	CUresult result = HB_DOUBT(HB_REAL(cuMemMap)(address, bytes, offset, handle, flags));
-	if (result != CUDA_SUCCESS)
-		hb_memory_add_references(handle, mapping.serial, -1);
-	else if (mapping.serial && hb_memory_table_put(&mapping, &replaced) && replaced.kind != HB_MEMORY_NONE)
-		hb_memory_add_references(replaced.owner, replaced.serial, -1);
-	return result;
-}
-
-CUresult hb_hook_cuMemUnmap(CUdeviceptr address, size_t bytes)
-{
-	struct hb_memory_entry mapping;
-	hb_memory_table_mark(address, bytes, true);
-	CUresult result = HB_WIDE(HB_REAL(cuMemUnmap)(address, bytes));
-	if (result != CUDA_SUCCESS)
-		hb_memory_table_mark(address, bytes, false);
-	while (result == CUDA_SUCCESS && hb_memory_table_take_marked(address, bytes, &mapping))
-		hb_memory_add_references(mapping.owner, mapping.serial, -1);
-	return result;
-}
-
 /* ---- memory sizes that the program sees ---- */
 
 /* Memory of this process that is elsewhere wants to return, so its room here is not free. */
@@ -251,7 +183,7 @@ static size_t subtract_moved(size_t driver_free)
 	if (!atomic_load_explicit(&hb_elastic_any, memory_order_relaxed) ||
 	    HB_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
 		return driver_free;
-	size_t moved = hb_elastic_moved_bytes(device);
+	size_t moved = hb_elastic_moved_bytes(device) + hb_own_unmapped_away_bytes(device);
 	return driver_free > moved ? driver_free - moved : 0;
 }
 

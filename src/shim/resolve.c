@@ -7,6 +7,7 @@
  * returned unchanged and counted. So a caller never gets a function with another
  * signature than it requested, and per-thread-stream forms keep their meaning.
  */
+#include "shim/own_handles.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 
@@ -62,16 +63,29 @@ static const struct address_table *get_table(void)
 	return table;
 }
 
-/* Whether some version or stream form of this name is hooked. */
+static bool is_form_of(unsigned fn, const char *symbol, size_t length)
+{
+	const char *name = hb_fn_name(fn);
+	return strncmp(name, symbol, length) == 0 && (name[length] == '\0' || name[length] == '_');
+}
+
+/* Whether the shim exports some version or stream form of this name. */
+static bool is_exported_name(const char *symbol)
+{
+	size_t length = strlen(symbol);
+	for (unsigned fn = 0; fn < HB_N_FNS; fn++)
+		if (is_form_of(fn, symbol, length))
+			return true;
+	return false;
+}
+
+/* The same for names with a hook. */
 static bool is_hooked_name(const char *symbol)
 {
 	size_t length = strlen(symbol);
-	for (unsigned fn = 0; fn < HB_N_FNS; fn++) {
-		const char *name = hb_fn_name(fn);
-		if (hb_hooks[fn].target && strncmp(name, symbol, length) == 0 &&
-		    (name[length] == '\0' || name[length] == '_'))
+	for (unsigned fn = 0; fn < HB_N_FNS; fn++)
+		if (hb_hooks[fn].target && is_form_of(fn, symbol, length))
 			return true;
-	}
 	return false;
 }
 
@@ -84,7 +98,10 @@ void *hb_resolve_address(const char *symbol, void *address)
 						  : NULL;
 	if (known)
 		return hb_hooks[known->fn].target;
-	hb_shim_count(is_hooked_name(symbol) ? HB_COUNT_unknown_versions : HB_COUNT_pass_through, 1);
+	bool hooked = is_hooked_name(symbol);
+	if (hooked || !is_exported_name(symbol))
+		hb_own_note_unknown(symbol, hooked);
+	hb_shim_count(hooked ? HB_COUNT_unknown_versions : HB_COUNT_pass_through, 1);
 	return address;
 }
 

@@ -169,15 +169,26 @@ uint64_t sim_set_faults(const char *list)
 	return hit;
 }
 
-/* HB_SIM_MISSING=cuFoo,cuBar: entry-point lookup does not find these names, as in an older driver. */
-static bool listed_missing(const char *name)
+static bool is_listed(const char *variable, const char *name)
 {
-	const char *list = getenv("HB_SIM_MISSING");
+	const char *list = getenv(variable);
 	size_t n = strlen(name);
 	for (const char *at = list; at && (at = strstr(at, name)); at += n)
 		if ((at == list || at[-1] == ',') && (at[n] == '\0' || at[n] == ','))
 			return true;
 	return false;
+}
+
+/* HB_SIM_MISSING=cuFoo,cuBar: entry-point lookup does not find these names, as in an older driver. */
+static bool listed_missing(const char *name)
+{
+	return is_listed("HB_SIM_MISSING", name);
+}
+
+/* HB_SIM_NEWER=cuFoo,cuBar: a program for a later CUDA finds functions under these names that no other driver has. */
+static CUresult call_newer(void)
+{
+	return sim_unsupported("a function of a later driver");
 }
 
 static CUdriverProcAddressQueryResult find_entry(const char *name, int version, uint64_t flags, void **found)
@@ -218,6 +229,10 @@ CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion
 		sim.driver_version = version && atoi(version) > 0 ? atoi(version) : CUDA_VERSION;
 	}
 	CUdriverProcAddressQueryResult status = find_entry(symbol, cudaVersion, flags, pfn);
+	if (cudaVersion > CUDA_VERSION && is_listed("HB_SIM_NEWER", symbol)) {
+		*pfn = (void *)call_newer;
+		status = CU_GET_PROC_ADDRESS_SUCCESS;
+	}
 	if (listed_missing(symbol)) {
 		*pfn = NULL;
 		status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

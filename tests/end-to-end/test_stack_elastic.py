@@ -69,6 +69,28 @@ class Elastic(unittest.TestCase):
             low.process.stdin.close()
             self.assertEqual(low.ended(), 0)
 
+    def test_segments_that_the_program_makes_itself_move(self):
+        config = CONFIG.replace("elastic_host", "elastic_return: 1s\nelastic_host")
+        with Stack(scale=0.1, mps=False, config=config, HB_SIM_MEMORY=str(2 * CONTEXT + 8 * CHUNK)) as stack:
+            low = stack.start("low", "segments", CHUNK, 6, options=("--elastic", "--memory", str(6 * CHUNK)))
+            low.expect("holds")
+            wait_until("LP's memory can move", lambda: use_of(stack, "low")["elastic"]["movable"] == 6 * CHUNK)
+            high = stack.start("high", "memory", CHUNK, 1, 1, options=("--memory", str(4 * CHUNK)))
+            self.assertEqual(high.expect("granted"), f"granted: {4 * CHUNK}, wrong: 0", explain(stack))
+            use = use_of(stack, "low")
+            self.assertGreaterEqual(use["elastic"]["host"], 2 * CHUNK)
+            self.assertEqual(use["elastic"]["local"] + use["elastic"]["host"], 6 * CHUNK)
+            self.assertEqual((use["memory_used"], use["elastic"]["stays"]), (6 * CHUNK, []))
+            low.go()
+            self.assertEqual(low.expect("wrong"), "wrong: 0")
+            high.go()
+            self.assertEqual(high.ended(), 0)
+            wait_until("the memory is back", lambda: use_of(stack, "low")["elastic"]["local"] == 6 * CHUNK)
+            low.go()
+            self.assertEqual(low.expect("wrong"), "wrong: 0")
+            low.process.stdin.close()
+            self.assertEqual(low.ended(), 0)
+
     def check_metrics(self, families, elastic):
         for tier in ("local", "peer", "host"):
             self.assertEqual(families["hb_tenant_elastic_bytes"].values(tier=tier), [elastic[tier]])

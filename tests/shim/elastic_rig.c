@@ -63,6 +63,45 @@ CUdeviceptr elastic_allocate(size_t bytes)
 	return pointer;
 }
 
+CUmemGenericAllocationHandle elastic_create(size_t bytes, CUmemAllocationHandleType types)
+{
+	const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+						.requestedHandleTypes = types,
+						.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle handle;
+	OK(CU(cuMemCreate)(&handle, bytes, &properties, 0));
+	return handle;
+}
+
+CUdeviceptr elastic_map(CUmemGenericAllocationHandle handle, size_t bytes)
+{
+	const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUdeviceptr base;
+	OK(CU(cuMemAddressReserve)(&base, bytes, 0, 0, 0));
+	OK(CU(cuMemMap)(base, bytes, 0, handle, 0));
+	OK(CU(cuMemSetAccess)(base, bytes, &access, 1));
+	return base;
+}
+
+void elastic_unmap(CUdeviceptr base, size_t bytes)
+{
+	OK(CU(cuMemUnmap)(base, bytes));
+	OK(CU(cuMemAddressFree)(base, bytes));
+}
+
+struct elastic_segment elastic_open_segment(size_t bytes)
+{
+	struct elastic_segment segment = {.bytes = bytes, .handle = elastic_create(bytes, CU_MEM_HANDLE_TYPE_NONE)};
+	segment.base = elastic_map(segment.handle, bytes);
+	return segment;
+}
+
+void elastic_close_segment(const struct elastic_segment *segment)
+{
+	elastic_unmap(segment->base, segment->bytes);
+	OK(CU(cuMemRelease)(segment->handle));
+}
+
 uint32_t elastic_word_of(uint32_t seed, size_t i)
 {
 	return seed + (uint32_t)i * 2654435761u;
@@ -93,6 +132,31 @@ bool elastic_is_intact(CUdeviceptr pointer, size_t bytes, uint32_t seed, uint32_
 void elastic_launch(CUdeviceptr pointer, CUstream stream)
 {
 	OK(CU(cuLaunchKernel)(elastic_add_one, 1, 1, 1, 32, 1, 1, 0, stream, (void *[]){&pointer}, NULL));
+}
+
+static const struct hb_sim_table *find_table(void)
+{
+	const CUuuid id = HB_SIM_TABLE_ID;
+	const struct hb_sim_table *table;
+	OK(CU(cuGetExportTable)((const void **)&table, &id));
+	return table;
+}
+
+uint64_t elastic_fail(const char *faults)
+{
+	return find_table()->set_faults(faults);
+}
+
+uint64_t elastic_own_bytes(void)
+{
+	struct hb_sim_stats stats;
+	OK(find_table()->stats(0, &stats));
+	return stats.memory_own;
+}
+
+uint64_t elastic_used_bytes(void)
+{
+	return elastic_host.page->gpus[0].used_bytes;
 }
 
 /* ---- in the child: the daemon ---- */
@@ -151,4 +215,9 @@ enum hb_move_result elastic_move(enum hb_order_direction direction, size_t peer_
 		peer_bytes -= difference(peer, record->peer_bytes);
 		host_bytes -= difference(on_host, record->host_bytes);
 	}
+}
+
+void elastic_move_away(size_t bytes)
+{
+	CHECK(elastic_move(HB_ORDER_AWAY, 0, bytes) == HB_MOVE_MOVED);
 }

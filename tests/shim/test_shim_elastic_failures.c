@@ -141,7 +141,7 @@ static void memory_that_cannot_return_is_not_shared(void **state)
 static void fail_and_move(void)
 {
 	elastic_begin();
-	CUdeviceptr a = elastic_allocate(2 * MIB), b = elastic_allocate(2 * MIB);
+	CUdeviceptr a = elastic_allocate(2 * MIB), b = elastic_open_segment(2 * MIB).base;
 	elastic_fill(a, 2 * MIB, 11);
 	elastic_fill(b, 2 * MIB, 12);
 	enum hb_move_result first = elastic_try_move(HB_ORDER_AWAY, 0, 4 * MIB);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A move of elastic memory is all or nothing: at each driver call of a move, that
- * call fails, or the process is killed there. No byte is lost or stale, nothing is
+ * call fails, or the process is killed there. A part of the memory belongs to a
+ * handle that the program made. No byte is lost or stale, nothing is
  * leaked, and another process can have all of the GPU's memory afterwards.
  * Without the argument "all": moves to the host only, and a kill at the first call
  * of each function only.
@@ -38,7 +39,8 @@ static struct walk {
 static const struct hb_sim_table *table;
 static bool walks_all;
 
-static CUdeviceptr large, small;
+static CUdeviceptr large;
+static struct elastic_segment small; /* of a handle that the program made */
 static uint32_t added;
 
 static size_t peer_part(void)
@@ -52,9 +54,9 @@ static void begin_program(void)
 	elastic_begin();
 	OK(CU(cuGetExportTable)((const void **)&table, &id));
 	large = elastic_allocate(LARGE);
-	small = elastic_allocate(SMALL);
+	small = elastic_open_segment(SMALL);
 	elastic_fill(large, LARGE, 41);
-	elastic_fill(small, SMALL, 42);
+	elastic_fill(small.base, SMALL, 42);
 	added = 0;
 }
 
@@ -62,7 +64,7 @@ static void check_memory(void)
 {
 	elastic_launch(large, NULL);
 	added++;
-	CHECK(elastic_is_intact(large, LARGE, 41, added) && elastic_is_intact(small, SMALL, 42, 0));
+	CHECK(elastic_is_intact(large, LARGE, 41, added) && elastic_is_intact(small.base, SMALL, 42, 0));
 }
 
 static void await_spares(void)
@@ -135,7 +137,7 @@ static void fail_at_each_call(void)
 	AWAIT(record->leaked_bytes == 0);
 	CHECK(own_bytes() == own);
 	OK(CU(cuMemFree_v2)(large));
-	OK(CU(cuMemFree_v2)(small));
+	elastic_close_segment(&small);
 	CHECK(own_bytes() == own - ALL);
 }
 

@@ -198,6 +198,54 @@ static void allocations_leave_a_move_that_is_prepared(void **state)
 	finish(granules, before, host_before);
 }
 
+/* Creates and maps memory as a program does that calls cuMemCreate itself. */
+static struct hb_granules_piece make_piece(CUdeviceptr *address)
+{
+	const CUmemAccessDesc access = {local, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = local};
+	struct hb_granules_piece piece = {.bytes = 3 * UNIT, .place = local};
+	CU(cuMemCreate(&piece.handle, piece.bytes, &properties, 0));
+	CU(cuMemAddressReserve(address, piece.bytes, 0, 0, 0));
+	CU(cuMemMap(*address, piece.bytes, 0, piece.handle, 0));
+	CU(cuMemSetAccess(*address, piece.bytes, &access, 1));
+	return piece;
+}
+
+static void adopted_memory_moves_until_it_is_disowned(void **state)
+{
+	uint64_t before = all_own_bytes();
+	size_t host_before = count_host_room();
+	struct hb_granules *granules = hb_granules_new(&granule_config);
+	struct allocation own = {.bytes = 3 * UNIT, .seed = 5};
+	struct hb_granules_range found;
+	CUmemAllocationProp properties;
+	(void)state;
+	hb_granules_limit_host(granules, 8 * GRANULE);
+	struct hb_granules_piece piece = make_piece(&own.base);
+	fill(&own);
+	assert_true(hb_granules_adopt(granules, own.base, &piece));
+	assert_false(hb_granules_find(granules, own.base, &found));
+	CU_FAILS(hb_granules_release(granules, own.base, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	CU(hb_granules_share_with_peer(granules, 1)); /* does not concern it */
+	CU(move_granules(granules, &local, &peer, UNIT, NULL));
+	assert_true(count(granules).peer == 3 * UNIT && count(granules).adopted == 3 * UNIT && is_intact(&own));
+	CU(move_granules(granules, &peer, &local, UNIT, NULL));
+	assert_true(hb_granules_disown(granules, own.base, &piece));
+	assert_false(hb_granules_disown(granules, own.base, &piece));
+	CU(cuMemGetAllocationPropertiesFromHandle(&properties, piece.handle)); /* as the program created it */
+	assert_int_equal(properties.requestedHandleTypes, 0);
+	CU_FAILS(move_granules(granules, &local, &host, UNIT, NULL), CUDA_ERROR_NOT_FOUND);
+	assert_true(hb_granules_adopt(granules, own.base, &piece));
+	CU(move_granules(granules, &local, &host, UNIT, NULL));
+	assert_true(is_intact(&own) && hb_granules_disown(granules, own.base, &piece));
+	assert_int_equal(piece.place.type, host.type);
+	CU(cuMemUnmap(own.base, own.bytes));
+	CU(cuMemAddressFree(own.base, own.bytes));
+	hb_granules_return_piece(granules, &piece);
+	assert_int_equal(count(granules).spare, 3 * UNIT);
+	finish(granules, before, host_before);
+}
+
 /* A copy behind a long kernel does not end in time; the move is given up, and the program continues with the old memory. */
 static void a_move_can_be_given_up_while_it_copies(void **state)
 {
@@ -338,6 +386,7 @@ int main(void)
 		cmocka_unit_test(a_full_place_stops_a_move_before_it_begins),
 		cmocka_unit_test(spares_make_a_move_to_the_host_free_of_pinning),
 		cmocka_unit_test(allocations_leave_a_move_that_is_prepared),
+		cmocka_unit_test(adopted_memory_moves_until_it_is_disowned),
 		cmocka_unit_test(a_move_can_be_given_up_while_it_copies),
 		cmocka_unit_test(moves_disturb_no_other_thread),
 	};
