@@ -25,8 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUIET_MOST_NS (3 * HB_NS_PER_S)/* calls are held back until the work in flight has ended, at most this long */
-#define HOME_MOST_NS (3 * HB_NS_PER_S) /* for memory that is to be shared */
+#define QUIET_MOST_NS (3 * HB_NS_PER_S) /* calls are held back until the work in flight has ended, at most this long */
+#define HOME_MOST_NS (3 * HB_NS_PER_S)  /* for memory that is to be shared */
 #define SLICE_BYTES \
 	((size_t)512 << 20) /* a large order is carried out in slices: what has moved when it expires stays */
 #define LEAST_BYTES ((size_t)256 << 20) /* moves to the host: waiting for quiet costs as much for less */

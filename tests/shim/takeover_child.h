@@ -81,7 +81,8 @@ static void hold(void)
 		hint(400000);
 		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++)
 			usleep(100);
-		for (int i = 0; i < 8 && tries % 8 == 0 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++) {
+		for (int i = 0; i < 8 && tries % 8 == 0 && hb_page_host_count(&host, HB_COUNT_takeovers) == before;
+		     i++) {
 			hint_and_be_right(400000);
 			before = hb_page_host_count(&host, HB_COUNT_takeovers);
 		}
