@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -57,6 +58,28 @@ uint32_t hb_worker_gpu_count(enum hb_worker_gpu gpu)
 		n += access(path, F_OK) == 0;
 	}
 	return n ? n : 1;
+}
+
+void hb_worker_gpu_name(enum hb_worker_gpu gpu, char *out, size_t size)
+{
+	glob_t files;
+	char line[256];
+	FILE *file = NULL;
+	out[0] = '\0';
+	if (gpu == HB_WORKER_GPU_SIM) {
+		const char *spec = getenv("HB_SIM_SPEC");
+		snprintf(out, size, "simulated %s", spec ? spec : "");
+		return;
+	}
+	if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &files) == 0) {
+		file = fopen(files.gl_pathv[0], "re");
+		globfree(&files);
+	}
+	while (file && !out[0] && fgets(line, sizeof(line), file))
+		if (strncmp(line, "Model:", 6) == 0)
+			snprintf(out, size, "%.*s", (int)strcspn(line + 6, "\n"), line + 6);
+	if (file)
+		fclose(file);
 }
 
 static void execute_worker(const struct worker_start *start)

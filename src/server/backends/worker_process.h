@@ -31,6 +31,9 @@ bool hb_worker_gpu_there(enum hb_worker_gpu gpu);
  */
 uint32_t hb_worker_gpu_count(enum hb_worker_gpu gpu);
 
+/* Writes the name of the GPU's type, "" if it is not known. */
+void hb_worker_gpu_name(enum hb_worker_gpu gpu, char *out, size_t size);
+
 /* Where a worker runs. */
 struct hb_worker_place {
 	enum hb_worker_gpu gpu;
