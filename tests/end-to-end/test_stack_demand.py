@@ -216,7 +216,7 @@ class Demand(unittest.TestCase):
             server.end()
 
     def test_the_trial_gives_way_to_a_request(self):
-        """While a request is in the server, no batch of the trial begins; afterwards the trial goes on."""
+        """While a request is in the server, no batch of the trial begins; afterwards the trial continues."""
         with Stack(SCALE) as stack:
             server = Server(stack, {"held": (HALF, "")})
             wait_until("the trial runs a batch", lambda: server.batches("held"))

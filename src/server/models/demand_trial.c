@@ -29,6 +29,8 @@
 #define QUIET_NS (20 * HB_NS_PER_MS)
 #define QUIET_MAX_NS (5 * HB_NS_PER_S)
 #define POLL_NS (5 * HB_NS_PER_MS)
+/* On the part of the SMs a batch takes this many times as long at most. */
+#define LIMIT_FACTOR 16
 #define TENANT_LIMIT_NS (120 * HB_NS_PER_S)
 
 enum demand_step {
@@ -56,6 +58,7 @@ struct hb_demand_trial {
 	struct hb_backend backend; /* ops NULL = closed */
 	struct hb_demand_batch batch;
 	bool disturbed; /* a request arrived since the batch began */
+	bool busy;      /* a request was in the server at busy_ns */
 	int64_t busy_ns, quiet_ns;
 	uint32_t size, n, warm; /* size 0: a batch of one item; 1: the largest */
 	double samples[HB_STAGES][SAMPLES];
@@ -169,6 +172,7 @@ static void begin_trial(struct hb_dispatch *dispatch, struct hb_served_model *mo
 	trial->config = model->config;
 	trial->config.priority = HB_SCHEDULER_LOW;
 	trial->config.replicas = 1;
+	trial->config.limit_ns *= LIMIT_FACTOR;
 	trial->shared = find_gpu(dispatch, model->number)->shared;
 	trial->busy_ns = trial->step_ns = now_ns;
 	trial->quiet_ns = QUIET_NS;
@@ -318,7 +322,7 @@ static double find_median(double samples[SAMPLES])
 	return samples[SAMPLES / 2];
 }
 
-/* Stores the times of this size, and goes on to the next size. Returns 1 after the last size. */
+/* Stores the times of this size, and continues with the next size. Returns 1 after the last size. */
 static int complete_size(struct hb_demand_trial *trial)
 {
 	trial->run_ns[trial->size][trial->step] = find_median(trial->samples[HB_STAGE_RUN]);
@@ -465,13 +469,13 @@ static int poll_worker(struct hb_demand_trial *trial, int64_t now_ns, struct hb_
 static int advance_trial(struct hb_dispatch *dispatch, struct hb_demand_trial *trial, int64_t now_ns,
 			 struct hb_error *error)
 {
-	bool busy = !is_idle(dispatch) || trial->model->state != HB_SERVED_MODEL_READY;
-	if (busy)
+	trial->busy = !is_idle(dispatch) || trial->model->state != HB_SERVED_MODEL_READY;
+	if (trial->busy)
 		give_way(trial, now_ns);
 	int result = poll_worker(trial, now_ns, error);
 	if (result == 1)
 		note_step_done(trial, now_ns);
-	if (result < 0 || busy || trial->batch.infer || now_ns - trial->busy_ns < trial->quiet_ns)
+	if (result < 0 || trial->busy || trial->batch.infer || now_ns - trial->busy_ns < trial->quiet_ns)
 		return result < 0 ? result : 0;
 	if (trial->step == STEPS)
 		return complete_trial(dispatch, error);
@@ -495,5 +499,11 @@ void hb_demand_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 
 int64_t hb_demand_next_ns(const struct hb_dispatch *dispatch, int64_t now_ns)
 {
-	return dispatch->trial || find_wanted(dispatch) ? now_ns + POLL_NS : INT64_MAX;
+	const struct hb_demand_trial *trial = dispatch->trial;
+	if (!trial)
+		return find_wanted(dispatch) ? now_ns + POLL_NS : INT64_MAX;
+	if (!trial->busy)
+		return now_ns + POLL_NS;
+	/* The end of the last request continues the trial; until then only the limits of its worker count. */
+	return trial->backend.ops ? trial->backend.ops->next_ns(trial->backend.self) : INT64_MAX;
 }
