@@ -65,6 +65,17 @@ static void what_was_stored_is_found(void **state)
 	assert_int_equal(find(2), -ENOENT);
 }
 
+static void a_rounded_demand_is_found_unchanged(void **state)
+{
+	struct hb_demand rounded = {{1.0 / 3, 0.1}, {0.2 / 3, 2.0 / 3}, 1234.5, 0.75}, found;
+	struct hb_error error;
+	hb_demand_round(&rounded);
+	assert_true(rounded.sm[0] > 0.333332 && rounded.sm[0] < 0.333334);
+	assert_int_equal(hb_demand_file_store(path, &(struct hb_demand_record){1, "m", rounded}, &error), 0);
+	assert_int_equal(hb_demand_file_find(path, 1, &found, &error), 0);
+	assert_memory_equal(&found, &rounded, sizeof(found));
+}
+
 static void a_stored_record_replaces_the_one_before(void **state)
 {
 	struct hb_demand other = demand, found;
@@ -193,6 +204,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(what_was_stored_is_found),
+		TEST(a_rounded_demand_is_found_unchanged),
 		TEST(a_stored_record_replaces_the_one_before),
 		TEST(the_file_forgets_the_oldest_records),
 		TEST(a_file_that_cannot_be_used_is_refused_and_replaced),

@@ -205,13 +205,28 @@ int hb_demand_file_find(const char *path, uint64_t digest, struct hb_demand *dem
 
 /* ---- writing ---- */
 
+static json_int_t count_ppm(double share)
+{
+	return (json_int_t)(share * PPM + 0.5);
+}
+
+void hb_demand_round(struct hb_demand *demand)
+{
+	for (int i = 0; i < 2; i++) {
+		demand->sm[i] = (double)count_ppm(demand->sm[i]) / PPM;
+		demand->memory[i] = (double)count_ppm(demand->memory[i]) / PPM;
+	}
+	demand->in_bytes = (double)(json_int_t)demand->in_bytes;
+	demand->out_bytes = (double)(json_int_t)demand->out_bytes;
+}
+
 static json_t *record_json(const struct hb_demand_record *record, struct hb_error *error)
 {
 	char digest[20];
 	json_int_t ppm[4];
 	for (int i = 0; i < 2; i++) {
-		ppm[i] = (json_int_t)(record->demand.sm[i] * PPM + 0.5);
-		ppm[2 + i] = (json_int_t)(record->demand.memory[i] * PPM + 0.5);
+		ppm[i] = count_ppm(record->demand.sm[i]);
+		ppm[2 + i] = count_ppm(record->demand.memory[i]);
 	}
 	snprintf(digest, sizeof(digest), "%016" PRIx64, record->digest);
 	return hb_json_pack(error, "{s:s, s:s, s:[I,I], s:[I,I], s:[I,I]}", "digest", digest, "name", record->name,

@@ -33,6 +33,8 @@ uint64_t hb_demand_digest(const struct hb_model_config *model, const char *gpu);
 void hb_demand_file_choose(char *path, size_t size);
 /* Finds a record. Returns 0; -ENOENT: it is not there; another negative errno with *error: the file cannot be used. */
 int hb_demand_file_find(const char *path, uint64_t digest, struct hb_demand *demand, struct hb_error *error);
+/* Rounds a demand to what the file can store, so that it stays the same when it is read again. */
+void hb_demand_round(struct hb_demand *demand);
 /* Adds or replaces a record. A file that cannot be used is replaced. Returns 0, or negative errno with *error. */
 int hb_demand_file_store(const char *path, const struct hb_demand_record *record, struct hb_error *error);
 /* Does so on a thread of its own, and logs a failure. */

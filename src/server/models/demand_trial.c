@@ -31,6 +31,8 @@
 #define POLL_NS (5 * HB_NS_PER_MS)
 /* On the part of the SMs a batch takes this many times as long at most. */
 #define LIMIT_FACTOR 16
+/* Batches that are not measured after this time will not be, because the GPU or the server is too busy. */
+#define STEP_LIMIT_NS (600 * HB_NS_PER_S)
 #define TENANT_LIMIT_NS (120 * HB_NS_PER_S)
 
 enum demand_step {
@@ -402,6 +404,7 @@ static int complete_trial(struct hb_dispatch *dispatch, struct hb_error *error)
 	struct hb_demand *found = &model->demand.measured;
 	if (infer_demand(trial, found) < 0)
 		return hb_error_set(error, -EINVAL, "its times are impossible");
+	hb_demand_round(found);
 	model->demand.is_measured = true;
 	struct hb_demand_record record = {.digest = model->demand.digest, .demand = *found};
 	snprintf(record.name, sizeof(record.name), "%s", model->config.name);
@@ -466,6 +469,12 @@ static int poll_worker(struct hb_demand_trial *trial, int64_t now_ns, struct hb_
 	return has_ended ? take_result(trial, &ended, error) : 0;
 }
 
+/* Returns whether the step consists of batches. */
+static bool has_batches(const struct hb_demand_trial *trial)
+{
+	return trial->step == STEP_LIMITED || trial->step >= STEP_ALONE;
+}
+
 static int advance_trial(struct hb_dispatch *dispatch, struct hb_demand_trial *trial, int64_t now_ns,
 			 struct hb_error *error)
 {
@@ -475,6 +484,9 @@ static int advance_trial(struct hb_dispatch *dispatch, struct hb_demand_trial *t
 	int result = poll_worker(trial, now_ns, error);
 	if (result == 1)
 		note_step_done(trial, now_ns);
+	if (result == 0 && has_batches(trial) && now_ns - trial->step_ns > STEP_LIMIT_NS)
+		return hb_error_set(error, -ETIMEDOUT, "the GPU or the server was too busy for %d s",
+				    (int)(STEP_LIMIT_NS / HB_NS_PER_S));
 	if (result < 0 || trial->busy || trial->batch.infer || now_ns - trial->busy_ns < trial->quiet_ns)
 		return result < 0 ? result : 0;
 	if (trial->step == STEPS)
@@ -504,6 +516,8 @@ int64_t hb_demand_next_ns(const struct hb_dispatch *dispatch, int64_t now_ns)
 		return find_wanted(dispatch) ? now_ns + POLL_NS : INT64_MAX;
 	if (!trial->busy)
 		return now_ns + POLL_NS;
-	/* The end of the last request continues the trial; until then only the limits of its worker count. */
-	return trial->backend.ops ? trial->backend.ops->next_ns(trial->backend.self) : INT64_MAX;
+	/* The end of the last request continues the trial; until then only limits count. */
+	int64_t limit_ns = has_batches(trial) ? trial->step_ns + STEP_LIMIT_NS + 1 : INT64_MAX;
+	int64_t worker_ns = trial->backend.ops ? trial->backend.ops->next_ns(trial->backend.self) : INT64_MAX;
+	return worker_ns < limit_ns ? worker_ns : limit_ns;
 }
