@@ -457,6 +457,12 @@ static void give_way(struct hb_demand_trial *trial, int64_t now_ns)
 		hb_demand_batch_cancel(&trial->batch, &trial->backend, now_ns);
 }
 
+void hb_demand_expect(struct hb_dispatch *dispatch, int64_t now_ns)
+{
+	if (dispatch->trial)
+		give_way(dispatch->trial, now_ns);
+}
+
 /* Takes the events of the worker. Returns 1 when the step is done, 0, or negative errno with *error. */
 static int poll_worker(struct hb_demand_trial *trial, int64_t now_ns, struct hb_error *error)
 {

@@ -25,6 +25,8 @@ void hb_demand_recall(const struct hb_dispatch *dispatch, struct hb_served_model
 void hb_demand_describe(struct hb_served_model *model, struct hb_scheduler_model *described);
 /* Continues the trial, and begins one if a model waits for it. */
 void hb_demand_advance(struct hb_dispatch *dispatch, int64_t now_ns);
+/* A request has begun to arrive: the trial stops for a while. */
+void hb_demand_expect(struct hb_dispatch *dispatch, int64_t now_ns);
 /* Returns when hb_demand_advance() must be called; INT64_MAX = there is no trial. */
 int64_t hb_demand_next_ns(const struct hb_dispatch *dispatch, int64_t now_ns);
 /* Ends the trial of a model that is being closed. */

@@ -92,6 +92,7 @@ void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t 
 		return;
 	pthread_mutex_lock(&dispatch->lock);
 	const struct hb_served_model *found = find_unchecked(dispatch, model, length);
+	hb_demand_expect(dispatch, hb_clock_now_ns());
 	if (found && found->state == HB_SERVED_MODEL_READY)
 		for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
 			const struct hb_backend *backend = &gpu->backends[found->number];
