@@ -146,7 +146,7 @@ class Demand(unittest.TestCase):
         self.assertEqual([demand[key]["source"] for key in ("sm_share", "memory_share", "transfer")], [sm, memory, transfer])
 
     def test_models_that_need_more_have_larger_demands(self):
-        models = {"half": (HALF, ""), "full": (FULL, ""), "memory": ("8:0.6,8:0.6", ""), "copies": (HALF + " copies", "")}
+        models = {"half": (HALF, ""), "full": (FULL, ""), "memory": ("8:0.9,8:0.9", ""), "copies": (HALF + " copies", "")}
         with Stack(SCALE) as stack:
             server = Server(stack, models, 4)
             half, full, memory, copies = server.demands("half", "full", "memory", "copies")

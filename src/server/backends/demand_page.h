@@ -23,6 +23,7 @@ struct hb_demand_page {
 	_Atomic(uint32_t) mode;    /* server; enum hb_demand_mode */
 	_Atomic(uint32_t) state;   /* tenant; enum hb_demand_state */
 	_Atomic(uint32_t) running; /* tenant; the mode whose kernels run now */
+	_Atomic(uint32_t) gaps;    /* tenant; how often its last kernel had ended before the next was launched */
 	/* SMs of the GPU: the server gives the number, or 0, and the tenant then asks the driver and stores the answer. */
 	uint32_t sms;
 	double probe_ns;                       /* tenant; time of a kernel that fills all SMs several times */

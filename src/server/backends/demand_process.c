@@ -95,6 +95,11 @@ bool hb_demand_process_runs(const struct hb_demand_process *process, enum hb_dem
 	return process->page && atomic_load(&process->page->running) == (uint32_t)mode;
 }
 
+uint32_t hb_demand_process_gaps(const struct hb_demand_process *process)
+{
+	return process->page ? atomic_load(&process->page->gaps) : 0;
+}
+
 void hb_demand_process_end(struct hb_demand_process *process)
 {
 	if (!process->page && process->memory <= 0)

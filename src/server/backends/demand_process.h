@@ -39,6 +39,8 @@ int hb_demand_process_poll(struct hb_demand_process *process, struct hb_demand_p
 void hb_demand_process_set_mode(struct hb_demand_process *process, enum hb_demand_mode mode);
 /* Returns whether kernels of this mode run now. */
 bool hb_demand_process_runs(const struct hb_demand_process *process, enum hb_demand_mode mode);
+/* Returns a number that changes when the tenant, while it executes a mode, leaves the GPU without its kernels. */
+uint32_t hb_demand_process_gaps(const struct hb_demand_process *process);
 /* Ends the tenant. It may have been ended or not started. */
 void hb_demand_process_end(struct hb_demand_process *process);
 

@@ -28,7 +28,7 @@
 #define PROBE_TRIES 5
 #define PROBE_NS 50000
 #define KERNEL_NS 500000
-#define AHEAD 3
+#define AHEAD 6
 /* Each half is larger than the L2 cache of any GPU that we know. */
 #define HALF_BYTES (UINT64_C(128) << 20)
 #define LINK_BYTES (UINT64_C(32) << 20)
@@ -51,6 +51,7 @@
 	X(cuEventCreate) \
 	X(cuEventRecord) \
 	X(cuEventSynchronize) \
+	X(cuEventQuery) \
 	X(cuEventElapsedTime) \
 	X(cuLaunchKernel)
 
@@ -268,6 +269,9 @@ static void execute_mode(enum hb_demand_mode mode)
 			CU(cuEventSynchronize(ahead[launched % AHEAD]));
 			atomic_store(&page->running, (uint32_t)mode);
 		}
+		/* If this thread was late, the GPU has been without its kernels: the server does not count the batch. */
+		if (launched > 0 && cu.cuEventQuery(ahead[(launched - 1) % AHEAD]) == CUDA_SUCCESS)
+			atomic_fetch_add(&page->gaps, 1);
 		launch(mode, page->sms / SMS_PER_BLOCK, KERNEL_NS);
 		CU(cuEventRecord(ahead[launched % AHEAD], stream));
 	}

@@ -22,7 +22,10 @@
 #define SM_PERCENT 12
 /* If the limited tenant has a larger share, the limit is not in force. */
 #define SM_PART_MOST 0.5
-/* Each time is the median of this many batches, after others that do not count. */
+/*
+ * Each time is the shortest of this many batches, after others that do not count: other programs and the host can only
+ * lengthen a batch. A delay of the tenant can shorten it, so a batch beside a tenant with gaps does not count either.
+ */
 #define SAMPLES 5
 #define WARM_UP 2
 /* Time without a request before the next batch. It doubles with each batch that a request has disturbed. */
@@ -60,6 +63,7 @@ struct hb_demand_trial {
 	struct hb_backend backend; /* ops NULL = closed */
 	struct hb_demand_batch batch;
 	bool disturbed; /* a request arrived since the batch began */
+	uint32_t gaps;  /* hb_demand_process_gaps() when it began */
 	bool busy;      /* a request was in the server at busy_ns */
 	int64_t busy_ns, quiet_ns;
 	uint32_t size, n, warm; /* size 0: a batch of one item; 1: the largest */
@@ -308,28 +312,25 @@ static int start_batch(struct hb_demand_trial *trial, int64_t now_ns, struct hb_
 	if (result < 0 || !hb_demand_process_runs(&trial->tenant, mode_of(trial->step)))
 		return result < 0 ? result : 0;
 	trial->disturbed = false;
+	trial->gaps = hb_demand_process_gaps(&trial->tenant);
 	return hb_demand_batch_start(&trial->batch, &trial->config, &trial->backend,
 				     trial->size ? most_items(trial) : 1, hb_clock_now_ns(), error);
 }
 
-static int compare_numbers(const void *a, const void *b)
+static double find_least(const double samples[SAMPLES])
 {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double find_median(double samples[SAMPLES])
-{
-	qsort(samples, SAMPLES, sizeof(*samples), compare_numbers);
-	return samples[SAMPLES / 2];
+	double least = samples[0];
+	for (int i = 1; i < SAMPLES; i++)
+		least = samples[i] < least ? samples[i] : least;
+	return least;
 }
 
 /* Stores the times of this size, and continues with the next size. Returns 1 after the last size. */
 static int complete_size(struct hb_demand_trial *trial)
 {
-	trial->run_ns[trial->size][trial->step] = find_median(trial->samples[HB_STAGE_RUN]);
+	trial->run_ns[trial->size][trial->step] = find_least(trial->samples[HB_STAGE_RUN]);
 	for (int stage = HB_STAGE_IN; stage <= HB_STAGE_OUT && trial->step == STEP_ALONE; stage += 2)
-		trial->copy_ns[stage][trial->size] = find_median(trial->samples[stage]);
+		trial->copy_ns[stage][trial->size] = find_least(trial->samples[stage]);
 	trial->n = trial->warm = 0;
 	trial->size++;
 	if (trial->size == 1 && most_items(trial) > 1)
@@ -349,6 +350,8 @@ static int take_result(struct hb_demand_trial *trial, const struct hb_demand_bat
 	if (!result->complete)
 		return hb_error_set(error, -EIO, "a batch of zeros failed: %s", result->why);
 	trial->quiet_ns = QUIET_NS;
+	if (hb_demand_process_gaps(&trial->tenant) != trial->gaps)
+		return 0;
 	if (trial->warm++ < WARM_UP)
 		return 0;
 	for (int stage = 0; stage < HB_STAGES; stage++)
