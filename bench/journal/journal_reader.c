@@ -40,6 +40,19 @@ static int read_model(struct journal_reader *reader, const char *text)
 	return reader->watch.shadows[0].n_models == number + 1 ? 0 : refuse_line(reader, "model: impossible values");
 }
 
+static int read_demand(struct journal_reader *reader, const char *text)
+{
+	struct hb_demand demand;
+	uint32_t number;
+	if (sscanf(text, "%u %lf %lf %lf %lf %lf %lf", &number, &demand.in_bytes, &demand.out_bytes, &demand.sm[0],
+		   &demand.sm[1], &demand.memory[0], &demand.memory[1]) != 7)
+		return refuse_line(reader, "demand: a model and six values are needed");
+	int result = hb_serving_watch_set_demand(&reader->watch, number, &demand);
+	return result == -EBUSY ? refuse_line(reader, "demand: batches of the model still run")
+	       : result < 0     ? refuse_line(reader, "demand: impossible values")
+				: 0;
+}
+
 static int read_profile(struct journal_reader *reader, const char *text)
 {
 	uint32_t model, items;
@@ -143,8 +156,9 @@ static int read_line(struct journal_reader *reader, char *line)
 	static const struct {
 		const char *word;
 		int (*take)(struct journal_reader *reader, const char *text);
-	} words[] = {{"model", read_model}, {"profile", read_profile}, {"start", read_start},  {"stage", read_stage},
-		     {"pause", read_pause}, {"end", read_end},         {"policy", read_policy}};
+	} words[] = {{"model", read_model}, {"demand", read_demand}, {"profile", read_profile},
+		     {"start", read_start}, {"stage", read_stage},   {"pause", read_pause},
+		     {"end", read_end},     {"policy", read_policy}};
 	size_t length = strcspn(line, " ");
 	line[strcspn(line, "\n")] = '\0';
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)

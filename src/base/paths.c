@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /*
@@ -100,6 +101,17 @@ void hb_path_user_file(const char *xdg, const char *fallback, const char *name, 
 		snprintf(path, size, "%s/hummingbird/%s", folder, name);
 	else if (home && home[0] == '/')
 		snprintf(path, size, "%s/%s/hummingbird/%s", home, fallback, name);
+}
+
+void hb_path_make_folders(const char *path)
+{
+	char folder[PATH_MAX];
+	snprintf(folder, sizeof folder, "%s", path);
+	for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(folder, 0700);
+		*slash = '/';
+	}
 }
 
 const char *hb_path_command(const char *command)

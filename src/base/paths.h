@@ -29,6 +29,9 @@ int hb_path_data(const char *relative, char *path, size_t size, struct hb_error 
  */
 void hb_path_user_file(const char *xdg, const char *fallback, const char *name, char *path, size_t size);
 
+/* Makes the folders of the file's path that are missing, for this user only. Opening the file reports a failure. */
+void hb_path_make_folders(const char *path);
+
 /* Returns the part of a command line that people recognise: "python serve.py" of "/opt/venv/bin/python serve.py". Points into `command`. */
 const char *hb_path_command(const char *command);
 

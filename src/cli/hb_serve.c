@@ -58,6 +58,8 @@ static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "  --gpus N             GPUs to use, each with a replica of every model that\n"
 			    "                       model.yaml does not restrict (default: all GPUs\n"
 			    "                       of the machine, or 1 with --gpu)\n" HB_SECURITY_USAGE
+			    "  --demands FILE       keep the measured demands of models in this file (default\n"
+			    "                       serve-demands.json in the state folder); none: measure nothing\n"
 			    "  --journal FILE       write when each batch started, paused and ended\n"
 			    "  --speed FACTOR       speed of the simulated GPU of platform trace (default 1)\n"
 			    "  -h, --help\n"
@@ -81,7 +83,8 @@ enum serve_option_code {
 	OPTION_GPU,
 	OPTION_GPUS,
 	OPTION_SPEED,
-	OPTION_JOURNAL
+	OPTION_JOURNAL,
+	OPTION_DEMANDS
 };
 
 struct serve_options {
@@ -213,6 +216,9 @@ static int store_option(int code, struct serve_options *settings, const char **w
 	case OPTION_JOURNAL:
 		settings->dispatch.journal = optarg;
 		return 0;
+	case OPTION_DEMANDS:
+		settings->dispatch.demands = optarg;
+		return 0;
 	case OPTION_SPEED:
 		*what = "--speed takes a factor, 0.001 to 100";
 		return parse_speed(optarg, &settings->dispatch.speed);
@@ -255,6 +261,7 @@ static int read_command_line(int argc, char **argv, struct serve_options *settin
 		{"policy", required_argument, NULL, OPTION_POLICY},
 		{"speed", required_argument, NULL, OPTION_SPEED},
 		{"journal", required_argument, NULL, OPTION_JOURNAL},
+		{"demands", required_argument, NULL, OPTION_DEMANDS},
 #define HB_SECURITY_OPTION(code, name, argument) {name, argument, NULL, HB_SECURITY_##code},
 #include "cli/serve_security.def"
 #undef HB_SECURITY_OPTION

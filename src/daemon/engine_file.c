@@ -197,18 +197,6 @@ static json_t *history_json(const struct hb_engine_history *history)
 	return json_pack("{s:i, s:o}", "version", VERSION, "pairs", pairs);
 }
 
-/* Makes the folders of the path that are missing. Opening the file reports a failure. */
-static void make_folders(const char *path)
-{
-	char folder[sizeof saver.path];
-	snprintf(folder, sizeof folder, "%s", path);
-	for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(folder, 0700);
-		*slash = '/';
-	}
-}
-
 void hb_engine_file_give(bool system_mode, uid_t uid, gid_t gid)
 {
 	char path[sizeof saver.path];
@@ -216,7 +204,7 @@ void hb_engine_file_give(bool system_mode, uid_t uid, gid_t gid)
 	choose_path(system_mode, path, sizeof path);
 	if (!path[0])
 		return;
-	make_folders(path);
+	hb_path_make_folders(path);
 	char *name = strrchr(path, '/');
 	*name++ = '\0';
 	int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -236,7 +224,7 @@ void hb_engine_file_give(bool system_mode, uid_t uid, gid_t gid)
 static int write_file(const char *path, const json_t *root, struct hb_error *error)
 {
 	struct hb_out_file file;
-	make_folders(path);
+	hb_path_make_folders(path);
 	int result = hb_out_file_open(&file, path, error);
 	if (result < 0)
 		return result;

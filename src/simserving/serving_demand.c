@@ -2,8 +2,9 @@
 /* Measures demands; see serving_demand.h. */
 #include "simserving/serving_demand.h"
 
+#include "server/scheduler/demand.h"
+
 #include <errno.h>
-#include <math.h>
 
 /* The batch runs on this part of the SMs, and the other program has this part of them for itself. */
 #define SM_PART 8
@@ -67,19 +68,12 @@ static int run_trial(const struct hb_gpu_spec *spec, const struct demand_trial *
 	return result;
 }
 
-static double limit_share(double share)
-{
-	return share < 0 ? 0 : share > 1 ? 1 : share;
-}
-
 int hb_serving_measure_demand(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *works, size_t n_works,
 			      double *sm, double *memory)
 {
 	int64_t alone_ns, limited_ns, beside_ns, beside_memory_ns;
 	const uint32_t part = (uint32_t)spec->sm_count / SM_PART;
 	int result = run_trial(spec, &(struct demand_trial){0, 0, 0}, works, n_works, &alone_ns);
-	if (result == 0 && alone_ns <= 0)
-		result = -EINVAL;
 	if (result == 0)
 		result = run_trial(spec, &(struct demand_trial){part, 0, 0}, works, n_works, &limited_ns);
 	if (result == 0)
@@ -90,7 +84,10 @@ int hb_serving_measure_demand(const struct hb_gpu_spec *spec, const struct hb_gp
 				   &beside_memory_ns);
 	if (result < 0)
 		return result;
-	*sm = limit_share((double)limited_ns / (double)alone_ns / SM_PART);
-	*memory = sqrt(limit_share((double)beside_memory_ns / (double)beside_ns - 1));
-	return 0;
+	const struct hb_demand_times times = {.alone = (double)alone_ns,
+					      .limited = (double)limited_ns,
+					      .sm_part = 1.0 / SM_PART,
+					      .beside = (double)beside_ns,
+					      .beside_memory = (double)beside_memory_ns};
+	return hb_demand_infer(&times, sm, memory);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Measures the demands of a batch from run times alone, as one can with any program on a GPU: the batch runs alone, on an eighth
- * of the SMs, and beside a program that needs all of the memory bandwidth. Used by serving_gpu.c, on a GPU model of its own.
- *
- *	SM demand      On a share f of the SMs a batch that uses the share s takes s/f times as long (if s > f), so s = f T_f / T.
- *	bandwidth      A batch waits for memory during the share m of its time, and beside a program that wants all of the bandwidth
- *	               that part takes 1 + m times as long, so the batch takes 1 + m m times as long. A program of the same size that
- *	               needs no bandwidth shows which part of the delay has another cause.
+ * of the SMs, and beside a program that needs all of the memory bandwidth (server/scheduler/demand.h has the formulas). Used by
+ * serving_gpu.c, on a GPU model of its own.
  */
 #ifndef HB_SIMSERVING_DEMAND_H
 #define HB_SIMSERVING_DEMAND_H

@@ -63,6 +63,14 @@ int hb_serving_watch_replace(struct hb_serving_watch *watch, uint32_t number, co
 	return result;
 }
 
+int hb_serving_watch_set_demand(struct hb_serving_watch *watch, uint32_t number, const struct hb_demand *demand)
+{
+	int result = 0;
+	for (uint32_t i = 0; i < watch->n_shadows && result == 0; i++)
+		result = hb_predictor_set_demand(&watch->shadows[i], number, demand);
+	return result;
+}
+
 void hb_serving_watch_profiled(struct hb_serving_watch *watch, uint32_t model, uint32_t items,
 			       const double stage_ns[HB_STAGES])
 {

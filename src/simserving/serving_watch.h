@@ -40,6 +40,8 @@ void hb_serving_watch_fini(struct hb_serving_watch *watch);
 void hb_serving_watch_model(struct hb_serving_watch *watch, const struct hb_scheduler_model *model);
 /* Replaces a model in all predictors, like hb_predictor_replace_model(). */
 int hb_serving_watch_replace(struct hb_serving_watch *watch, uint32_t number, const struct hb_scheduler_model *model);
+/* Changes the demand of a model in all predictors, like hb_predictor_set_demand(). */
+int hb_serving_watch_set_demand(struct hb_serving_watch *watch, uint32_t number, const struct hb_demand *demand);
 void hb_serving_watch_profiled(struct hb_serving_watch *watch, uint32_t model, uint32_t items,
 			       const double stage_ns[HB_STAGES]);
 /* Records a new request and returns its cookie. */

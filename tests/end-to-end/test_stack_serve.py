@@ -50,7 +50,8 @@ class Serve(unittest.TestCase):
             for file, text in (("model.yaml", MODEL % (name, PYTHON)), ("model.py", PROGRAM)):
                 with open(os.path.join(folder, name, file), "w", encoding="utf-8") as out:
                     out.write(text)
-        server = stack.spawn([HB, "serve", "--models", folder, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--gpu", "sim"])
+        server = stack.spawn([HB, "serve", "--models", folder, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--gpu", "sim",
+                              "--demands", "none"])
         port, self.grpc_port = (int(server.expect(kind).split()[-1]) for kind in ("http", "grpc"))
         for name in names:
             wait_until("%s is ready" % name, lambda one=name: self.ask(port, b"GET /v2/models/%s/ready" % one.encode()) == 200)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of the serving predictor: recursive least squares, quantiles, times alone. */
 #include "base/rng.h"
+#include "server/scheduler/demand.h"
 #include "server/scheduler/quantile_ring.h"
 #include "server/scheduler/rls.h"
 #include "server/scheduler/solo_time.h"
 #include "unit.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -196,9 +198,46 @@ static void times_alone_refuse_impossible_values_and_ignore_outliers(void **stat
 	assert_true(hb_solo_time_get(&solo, 1).ns == 3e6);
 }
 
+static void demands_follow_from_run_times(void **state)
+{
+	/* Half of the SMs are used, so an eighth of them takes four times as long; a fifth of the time waits for memory. */
+	struct hb_demand_times times = {
+		.alone = 10, .limited = 40, .sm_part = 0.125, .beside = 20, .beside_memory = 20.8};
+	double sm = 7, memory = 7;
+	assert_int_equal(hb_demand_infer(&times, &sm, &memory), 0);
+	assert_true(fabs(sm - 0.5) < 1e-9 && fabs(memory - 0.2) < 1e-9);
+	/* Shares stay between 0 and 1 when times are disturbed. */
+	times.limited = 1000;
+	times.beside_memory = 15;
+	assert_int_equal(hb_demand_infer(&times, &sm, &memory), 0);
+	assert_true(sm == 1 && memory == 0);
+	double *const all[] = {&times.alone, &times.limited, &times.sm_part, &times.beside, &times.beside_memory};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		double before = *all[i], impossible[] = {0, -1, NAN, INFINITY};
+		for (size_t k = 0; k < 4; k++) {
+			*all[i] = impossible[k];
+			assert_int_equal(hb_demand_infer(&times, &sm, &memory), -EINVAL);
+			assert_true(sm == 1 && memory == 0);
+		}
+		*all[i] = before;
+	}
+}
+
+static void copied_bytes_follow_from_the_time_of_each_further_item(void **state)
+{
+	const struct hb_demand_link link = {.latency_ns = 10, .bytes_per_ns = 50};
+	assert_true(hb_demand_infer_transfer(&link, (double[]){1000, 8000}, 8, 100) == 50000);
+	assert_true(hb_demand_infer_transfer(&link, (double[]){1010, 0}, 1, 100) == 50000);
+	/* The times of small copies are mostly latency. */
+	assert_true(hb_demand_infer_transfer(&link, (double[]){1000, 900}, 8, 100) == 100);
+	assert_true(hb_demand_infer_transfer(&link, (double[]){NAN, 0}, 1, 100) == 100);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(copied_bytes_follow_from_the_time_of_each_further_item),
+		cmocka_unit_test(demands_follow_from_run_times),
 		cmocka_unit_test(least_squares_converge_on_the_truth),
 		cmocka_unit_test(least_squares_forget),
 		cmocka_unit_test(least_squares_refuse_values_that_are_not_finite),

@@ -8,6 +8,7 @@
 #include "server/scheduler/predictor.h"
 #include "unit.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -307,6 +308,23 @@ static void the_sensitivity_of_a_model_is_learned(void **state)
 	assert_true(hb_predictor_sensitivity(predictor, models[1], HB_SCHEDULER_HIGH) == 1);
 }
 
+static void a_changed_demand_keeps_what_was_learned(void **state)
+{
+	const struct hb_demand demand = {{0.2, 0.4}, {0.1, 0.3}, 5, 6}, wrong = {.sm = {0, 1.1}};
+	double stage_ns[HB_STAGES] = {0, 4 * MS, 0};
+	hb_predictor_profiled(predictor, 1, 1, stage_ns);
+	double run_ns = hb_solo_time_get(&predictor->solo[1], 1).ns;
+	hb_predictor_begin(predictor, 0, 0, 1, 1, HB_SCHEDULER_LOW);
+	assert_int_equal(hb_predictor_set_demand(predictor, 1, &demand), -EBUSY);
+	hb_predictor_end(predictor, 1000000, 0, false);
+	assert_int_equal(hb_predictor_set_demand(predictor, 1, &wrong), -EINVAL);
+	assert_int_equal(hb_predictor_set_demand(predictor, HB_SCHEDULER_MODELS_MAX, &demand), -EINVAL);
+	assert_int_equal(hb_predictor_set_demand(predictor, 1, &demand), 0);
+	assert_true(predictor->models[1].sm_demand[1] == 0.4 && predictor->models[1].memory_demand[0] == 0.1);
+	assert_true(predictor->models[1].in_bytes == 5 && predictor->models[1].out_bytes == 6);
+	assert_true(hb_solo_time_get(&predictor->solo[1], 1).ns == run_ns);
+}
+
 static void the_error_estimate_follows_the_observed_errors(void **state)
 {
 	int64_t now_ns = 0;
@@ -366,6 +384,7 @@ int main(void)
 		TEST(a_paused_batch_resumes_when_high_priority_has_ended),
 		TEST(a_model_that_cannot_be_paused_continues),
 		TEST(the_sensitivity_of_a_model_is_learned),
+		TEST(a_changed_demand_keeps_what_was_learned),
 		TEST(the_error_estimate_follows_the_observed_errors),
 		TEST(events_of_unknown_batches_and_models_are_ignored),
 	};

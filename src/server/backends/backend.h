@@ -33,6 +33,7 @@ struct hb_backend_shared {
 	double speed;                /* simulated GPU: seconds of GPU time per second */
 	int gpu;                     /* enum hb_worker_gpu: how workers are started */
 	uint32_t index, n_gpus;      /* number of this GPU, and GPUs of the server */
+	uint32_t sm_percent; /* hb_worker_place.sm_percent of the workers that are opened; 0 except in a demand trial */
 };
 
 struct hb_platform {

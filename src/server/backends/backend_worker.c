@@ -72,8 +72,7 @@ static int start_process(struct model_worker *worker, struct hb_error *error)
 		;
 	worker->restart_ns = INT64_MAX;
 	hb_restart_pause_note_start(&worker->pause, hb_clock_now_ns());
-	int result = hb_worker_process_start(&worker->config, worker->gpu, worker->device, fds, &worker->process,
-					     error);
+	int result = hb_worker_process_start(&worker->config, &worker->place, fds, &worker->process, error);
 	if (result == 0)
 		watch_descriptor(worker, worker->process.pidfd);
 	return result;
@@ -550,8 +549,9 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 	if (!worker)
 		return hb_error_set(error, -ENOMEM, "model %s: out of memory", config->name);
 	worker->config = *config;
-	worker->gpu = (enum hb_worker_gpu)shared->gpu;
-	worker->device = shared->n_gpus > 1 ? (int)shared->index : -1;
+	worker->place = (struct hb_worker_place){.gpu = (enum hb_worker_gpu)shared->gpu,
+						 .device = shared->n_gpus > 1 ? (int)shared->index : -1,
+						 .sm_percent = shared->sm_percent};
 	worker->state = HB_SERVED_MODEL_LOADING;
 	worker->memory.fd = worker->submitted_doorbell = worker->completed_doorbell = worker->epoll =
 		worker->process.pidfd = -1;

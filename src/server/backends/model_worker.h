@@ -24,8 +24,7 @@ struct worker_lane {
 
 struct model_worker {
 	struct hb_model_config config;
-	enum hb_worker_gpu gpu;
-	int device; /* the GPU that the process sees; -1 = all that the server sees */
+	struct hb_worker_place place;
 	struct hb_worker_process process;
 	struct hb_worker_memory memory;
 	int submitted_doorbell, completed_doorbell, epoll; /* doorbells of the two rings */

@@ -12,7 +12,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,8 +30,8 @@ struct worker_start {
 	const struct hb_model_config *config;
 	char hb[4096], shell[1100];
 	bool simulated;
-	char **environment; /* the server's variables and the worker's */
-	char device[128];   /* "" = as the server's */
+	char **environment;        /* the server's variables and the worker's */
+	char device[128], sms[64]; /* "" = as the server's */
 	char fds[64], inputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
 		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
 		shapes[2 * HB_TENSORS_MAX * HB_TENSOR_DIMS_MAX * 12 + 32], python[2 * PATH_MAX];
@@ -56,6 +58,28 @@ uint32_t hb_worker_gpu_count(enum hb_worker_gpu gpu)
 		n += access(path, F_OK) == 0;
 	}
 	return n ? n : 1;
+}
+
+void hb_worker_gpu_name(enum hb_worker_gpu gpu, char *out, size_t size)
+{
+	glob_t files;
+	char line[256];
+	FILE *file = NULL;
+	out[0] = '\0';
+	if (gpu == HB_WORKER_GPU_SIM) {
+		const char *spec = getenv("HB_SIM_SPEC");
+		snprintf(out, size, "simulated %s", spec ? spec : "");
+		return;
+	}
+	if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &files) == 0) {
+		file = fopen(files.gl_pathv[0], "re");
+		globfree(&files);
+	}
+	while (file && !out[0] && fgets(line, sizeof(line), file))
+		if (strncmp(line, "Model:", 6) == 0)
+			snprintf(out, size, "%.*s", (int)strcspn(line + 6, "\n"), line + 6);
+	if (file)
+		fclose(file);
 }
 
 static void execute_worker(const struct worker_start *start)
@@ -155,9 +179,13 @@ static bool has_same_name(const char *a, const char *b)
  */
 static bool make_environment(struct worker_start *start)
 {
-	char *ours[] = {start->fds, start->inputs, start->outputs, start->shapes, start->python, start->device};
-	const size_t given_ours = sizeof(ours) / sizeof(*ours) - !start->device[0];
-	size_t n = 0, at = given_ours;
+	char *ours[7] = {start->fds, start->inputs, start->outputs, start->shapes, start->python};
+	size_t n = 0, given_ours = 5;
+	if (start->device[0])
+		ours[given_ours++] = start->device;
+	if (start->sms[0])
+		ours[given_ours++] = start->sms;
+	size_t at = given_ours;
 	while (environ[n])
 		n++;
 	start->environment = calloc(n + at + 1, sizeof(*start->environment));
@@ -215,12 +243,15 @@ static bool choose_device(int device, char *out, size_t size)
 	return at && (size_t)snprintf(out, size, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(at, ","), at) < size;
 }
 
-static int prepare_start(struct worker_start *start, enum hb_worker_gpu gpu, int device, const int fds[3],
+static int prepare_start(struct worker_start *start, const struct hb_worker_place *place, const int fds[3],
 			 struct hb_error *error)
 {
 	const char *name = start->config->name;
-	start->simulated = gpu == HB_WORKER_GPU_SIM;
-	if (hb_worker_gpu_there(gpu) && hb_install_program("hb", start->hb, sizeof(start->hb)) < 0)
+	int device = place->device;
+	start->simulated = place->gpu == HB_WORKER_GPU_SIM;
+	if (place->sm_percent)
+		snprintf(start->sms, sizeof(start->sms), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%u", place->sm_percent);
+	if (hb_worker_gpu_there(place->gpu) && hb_install_program("hb", start->hb, sizeof(start->hb)) < 0)
 		return hb_error_set(error, -ENOENT,
 				    "model %s: the program hb, which gives the worker its priority, is not installed",
 				    name);
@@ -282,6 +313,42 @@ static void await_in_background(pid_t pid)
 		count_dying(-1);
 }
 
+struct dismissed_process {
+	struct hb_worker_process process;
+	int64_t grace_ns;
+};
+
+static void *await_dismissed(void *argument)
+{
+	struct dismissed_process *dismissed = argument;
+	struct pollfd ended = {.fd = dismissed->process.pidfd, .events = POLLIN};
+	poll(&ended, 1, (int)(dismissed->grace_ns / HB_NS_PER_MS));
+	hb_worker_process_kill(&dismissed->process);
+	while (waitpid(dismissed->process.pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	close(dismissed->process.pidfd);
+	close(dismissed->process.lifeline);
+	free(dismissed);
+	count_dying(-1);
+	return NULL;
+}
+
+void hb_worker_process_dismiss(struct hb_worker_process *process, int64_t grace_ns)
+{
+	struct dismissed_process *dismissed = process->pid ? malloc(sizeof(*dismissed)) : NULL;
+	if (dismissed) {
+		*dismissed = (struct dismissed_process){*process, grace_ns};
+		count_dying(1);
+		if (hb_thread_start(NULL, 0, await_dismissed, dismissed) == 0) {
+			*process = (struct hb_worker_process){.pidfd = -1, .lifeline = -1};
+			return;
+		}
+		count_dying(-1);
+		free(dismissed);
+	}
+	hb_worker_process_abandon(process);
+}
+
 uint32_t hb_worker_processes_await(int64_t for_ns)
 {
 	int64_t until_ns = hb_clock_now_ns() + for_ns;
@@ -322,11 +389,11 @@ static int fork_worker(const struct worker_start *start, const int fds[3], struc
 	return 0;
 }
 
-int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, int device, const int fds[3],
+int hb_worker_process_start(const struct hb_model_config *config, const struct hb_worker_place *place, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error)
 {
 	struct worker_start start = {.config = config};
-	int result = prepare_start(&start, gpu, device, fds, error);
+	int result = prepare_start(&start, place, fds, error);
 	if (result == 0)
 		result = fork_worker(&start, fds, out, error);
 	free(start.environment);

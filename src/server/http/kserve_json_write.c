@@ -324,6 +324,21 @@ static json_t *list_batches(const struct hb_served_model_stats *stats)
 	return list;
 }
 
+static json_t *make_share(const double shares[2], enum hb_demand_origin origin)
+{
+	return json_pack("{s:f, s:f, s:s}", "one", shares[0], "most", shares[1], "source",
+			 hb_model_info_origin(origin));
+}
+
+static json_t *make_demand(const struct hb_served_demand *demand)
+{
+	json_t *transfer = json_pack("{s:I, s:I, s:s}", "in", (json_int_t)demand->used.in_bytes, "out",
+				     (json_int_t)demand->used.out_bytes, "source",
+				     hb_model_info_origin(demand->transfer));
+	return json_pack("{s:o, s:o, s:o}", "sm_share", make_share(demand->used.sm, demand->sm), "memory_share",
+			 make_share(demand->used.memory, demand->memory), "transfer", transfer);
+}
+
 struct json_listing {
 	json_t *list;
 	const char *name;
@@ -344,10 +359,11 @@ static void add_statistics(void *argument, struct hb_served_model *model)
 		make_duration(&stats->input), "compute_infer", make_duration(&stats->infer), "compute_output",
 		make_duration(&stats->output), "cache_hit", make_duration(&none), "cache_miss", make_duration(&none));
 	json_array_append_new(listing->list,
-			      json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "name", model->config.name, "version",
-					"1", "last_inference", (json_int_t)stats->ended_ms, "inference_count",
-					(json_int_t)stats->inferences, "execution_count", (json_int_t)stats->executions,
-					"inference_stats", inference, "batch_stats", list_batches(stats)));
+			      json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o}", "name", model->config.name,
+					"version", "1", "last_inference", (json_int_t)stats->ended_ms,
+					"inference_count", (json_int_t)stats->inferences, "execution_count",
+					(json_int_t)stats->executions, "inference_stats", inference, "batch_stats",
+					list_batches(stats), "demand", make_demand(&model->demand)));
 }
 
 char *hb_kserve_json_statistics(struct hb_dispatch *dispatch, const char *name)

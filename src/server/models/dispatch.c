@@ -6,6 +6,7 @@
  * their done() is called after the lock was released. The dispatcher's thread
  * sleeps until the next timer or event.
  */
+#include "server/models/demand_trial.h"
 #include "server/models/dispatch_priv.h"
 
 #include "base/clock.h"
@@ -332,9 +333,10 @@ static void answer_timeouts(struct hb_dispatch *dispatch, int64_t now_ns)
 	}
 }
 
-static int64_t find_next_ns(struct hb_dispatch *dispatch)
+static int64_t find_next_ns(struct hb_dispatch *dispatch, int64_t now_ns)
 {
-	int64_t next_ns = hb_dispatch_next_close_ns(dispatch);
+	int64_t next_ns = hb_dispatch_next_close_ns(dispatch), trial_ns = hb_demand_next_ns(dispatch, now_ns);
+	next_ns = trial_ns < next_ns ? trial_ns : next_ns;
 	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
 		int64_t wake_ns = hb_scheduler_next_wake_ns(gpu->scheduler);
 		next_ns = wake_ns < next_ns ? wake_ns : next_ns;
@@ -362,7 +364,8 @@ void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 	} while (poll_backends(dispatch, now_ns) || hb_dispatch_close_drained(dispatch, now_ns) ||
 		 balance_gpus(dispatch, now_ns));
 	hb_dispatch_update_states(dispatch);
-	int64_t next_ns = find_next_ns(dispatch);
+	hb_demand_advance(dispatch, now_ns);
+	int64_t next_ns = find_next_ns(dispatch, now_ns);
 	if (next_ns < dispatch->armed_ns)
 		hb_dispatch_wake(dispatch);
 	dispatch->next_ns = next_ns;

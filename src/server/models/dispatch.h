@@ -34,6 +34,8 @@ struct hb_dispatch_config {
 	int gpu;             /* enum hb_worker_gpu: how workers are started */
 	uint32_t n_gpus;     /* GPUs to use, at most HB_ROUTE_GPUS_MAX; 0 = all of the machine */
 	const char *journal; /* file of the journal (journal.h); NULL = none */
+	const char *
+		demands; /* file of measured demands (demand_file.h); NULL = the default, "none" = nothing is measured */
 };
 
 enum hb_served_model_state {
@@ -43,6 +45,19 @@ enum hb_served_model_state {
 	HB_SERVED_MODEL_FAILED,
 	HB_SERVED_MODEL_RESTARTING, /* its worker ended several times in a row; another one is not ready yet */
 	HB_SERVED_MODEL_UNLOADING,  /* takes no new request; its running batches may still end */
+};
+
+/* Where a demand comes from. */
+enum hb_demand_origin { HB_DEMAND_DEFAULT, HB_DEMAND_WRITTEN, HB_DEMAND_FROM_TRIAL, HB_DEMAND_RECORDED };
+
+/* The demand of a model (demand_trial.h). */
+struct hb_served_demand {
+	struct hb_demand used;                      /* by the schedulers */
+	enum hb_demand_origin sm, memory, transfer; /* of `used` */
+	struct hb_demand measured;
+	bool is_measured; /* `measured` is valid */
+	bool is_wanted;   /* a trial runs or will run */
+	uint64_t digest;  /* hb_demand_digest() */
 };
 
 struct hb_duration {
@@ -76,6 +91,7 @@ struct hb_served_model {
 	bool drained;          /* all batches have ended */
 	bool reloads;          /* the loading thread will load the model again and close this object */
 	uint64_t closed_order; /* order in which models were closed or failed to open; the first is forgotten first */
+	struct hb_served_demand demand;
 	struct hb_served_model_stats stats;
 	struct hb_hist *latency[HB_SCHEDULER_PRIORITIES]; /* latency of requests with results; NULL before the first */
 };

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "server/kserve/parameters.h"
+#include "server/models/demand_trial.h"
 #include "server/models/dispatch_priv.h"
 
 #include <errno.h>
@@ -99,6 +100,8 @@ static void begin_load(struct hb_dispatch *dispatch, struct hb_load *load)
 	struct hb_served_model *model = calloc(1, sizeof(*model));
 	int result = model ? hb_model_config_load(dispatch->models_folder, load->name, &model->config, &error)
 			   : hb_error_set(&error, -ENOMEM, "out of memory");
+	if (result == 0)
+		hb_demand_recall(dispatch, model);
 	pthread_mutex_lock(&dispatch->lock);
 	load->last_joined = last;
 	dispatch->load_changes++; /* look at all requests again: a model's state may have changed without the lock */

@@ -4,6 +4,8 @@
  * requests to load models, dispatch_unload.c unloads them. A model that is loaded again is a new object; the old one
  * is freed when its last request has ended.
  */
+#include "server/models/demand_file.h"
+#include "server/models/demand_trial.h"
 #include "server/models/dispatch_priv.h"
 
 #include "base/clock.h"
@@ -90,6 +92,7 @@ void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t 
 		return;
 	pthread_mutex_lock(&dispatch->lock);
 	const struct hb_served_model *found = find_unchecked(dispatch, model, length);
+	hb_demand_expect(dispatch, hb_clock_now_ns());
 	if (found && found->state == HB_SERVED_MODEL_READY)
 		for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
 			const struct hb_backend *backend = &gpu->backends[found->number];
@@ -386,6 +389,7 @@ static int open_model(struct hb_dispatch *dispatch, struct hb_served_model *mode
 								 &backends[opened], error);
 	if (result == 0) {
 		describe_model(&model->config, &backends[0], &described);
+		hb_demand_describe(model, &described);
 		result = register_model(dispatch, &described, error);
 	}
 	if (result < 0) {
@@ -416,7 +420,6 @@ int hb_dispatch_open_model(struct hb_dispatch *dispatch, struct hb_served_model 
 		return code;
 	}
 	model->number = HB_SERVED_MODEL_NO_NUMBER;
-	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->gpus->shared.gpu));
 	int result = open_model(dispatch, model, error);
 	if (result < 0) {
 		model->state = HB_SERVED_MODEL_FAILED;
@@ -434,8 +437,10 @@ static int load_at_start(struct hb_dispatch *dispatch, const char *name, struct 
 {
 	struct hb_served_model *model = calloc(1, sizeof(*model));
 	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
-	if (result == 0)
+	if (result == 0) {
+		hb_demand_recall(dispatch, model);
 		return hb_dispatch_open_model(dispatch, model, error);
+	}
 	free(model);
 	return result;
 }
@@ -472,6 +477,11 @@ static int set_up_dispatch(struct hb_dispatch *dispatch, const struct hb_dispatc
 			   struct hb_error *error)
 {
 	dispatch->drain_ns = config->drain_ns;
+	dispatch->measures = !config->demands || strcmp(config->demands, "none") != 0;
+	if (config->demands)
+		snprintf(dispatch->demands_file, sizeof(dispatch->demands_file), "%s", config->demands);
+	else
+		hb_demand_file_choose(dispatch->demands_file, sizeof(dispatch->demands_file));
 	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
 	int result = hb_dispatch_make_gpus(dispatch, config, error);
 	if (result == 0)
@@ -562,6 +572,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		hb_served_model_close(dispatch, dispatch->models[i]);
 	hb_dispatch_report_ended(hb_dispatch_take_ended(dispatch), NULL);
+	hb_demand_file_finish(WORKERS_WAIT_NS);
 	uint32_t left = hb_worker_processes_await(WORKERS_WAIT_NS);
 	if (left)
 		hb_log_warning("%u workers were killed and have not ended", left);

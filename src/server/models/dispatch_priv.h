@@ -48,7 +48,10 @@ struct hb_dispatch {
 	uint32_t n_draining;       /* models in state UNLOADING */
 	int64_t armed_ns;          /* when the thread's timer expires; INT64_MIN = it is awake or being woken */
 	char models_folder[1024];
-	struct hb_inference *ended; /* list of answered requests whose done() must be called, without the lock */
+	bool measures;                 /* the demands of models are measured */
+	char demands_file[4096];       /* "" = none: what was measured is forgotten */
+	struct hb_demand_trial *trial; /* NULL = none runs */
+	struct hb_inference *ended;    /* list of answered requests whose done() must be called, without the lock */
 	struct hb_timeout_heap timeouts;
 	uint32_t n_models;
 	struct hb_served_model *models[HB_SCHEDULER_MODELS_MAX];

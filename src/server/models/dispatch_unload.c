@@ -5,6 +5,7 @@
  * within drain_ns. Then the model is closed, by the dispatcher's thread or by the
  * loading thread.
  */
+#include "server/models/demand_trial.h"
 #include "server/models/dispatch_priv.h"
 
 #include "base/clock.h"
@@ -38,6 +39,7 @@ void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model 
 {
 	if (model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
+	hb_demand_forget(dispatch, model);
 	for (struct hb_served_gpu *gpu = dispatch->gpus; gpu != dispatch->gpus_end; gpu++) {
 		struct hb_backend *backend = &gpu->backends[model->number];
 		if (backend->ops) { /* the back end may use its requests until it is closed */

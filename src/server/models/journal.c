@@ -67,6 +67,13 @@ void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct 
 			model->memory_demand[0], model->memory_demand[1], model->run_guess_ns, model->stop_share);
 }
 
+void hb_journal_demand(struct hb_journal *journal, uint32_t number, const struct hb_demand *demand)
+{
+	if (journal)
+		fprintf(journal->file, "demand %u %.0f %.0f %.4f %.4f %.4f %.4f\n", number, demand->in_bytes,
+			demand->out_bytes, demand->sm[0], demand->sm[1], demand->memory[0], demand->memory[1]);
+}
+
 void hb_journal_profile(struct hb_journal *journal, uint32_t number, uint32_t items, const double stage_ns[HB_STAGES])
 {
 	if (journal)

@@ -8,6 +8,7 @@
  *	model NUMBER NAME ITEMS IN_BYTES OUT_BYTES SM1 SMN MEMORY1 MEMORYN GUESS_NS STOP_SHARE
  *	                                      a new number, or a number that now belongs to another model
  *	profile MODEL ITEMS IN_NS RUN_NS OUT_NS   duration of each stage alone
+ *	demand MODEL IN_BYTES OUT_BYTES SM1 SMN MEMORY1 MEMORYN   the demand of the model was measured
  *	policy TIME NAME                          the policy was changed
  *	start TIME SLOT MODEL ITEMS PRIORITY      a batch starts; PRIORITY 0 = high, 1 = low
  *	stage TIME SLOT STAGE                     it enters a stage: 1 = run, 2 = copy out
@@ -26,6 +27,7 @@ int hb_journal_new(const char *path, struct hb_journal **out, struct hb_error *e
 /* Closes the file. Logs an error when a line could not be written. */
 void hb_journal_free(struct hb_journal *journal);
 void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct hb_scheduler_model *model);
+void hb_journal_demand(struct hb_journal *journal, uint32_t number, const struct hb_demand *demand);
 void hb_journal_profile(struct hb_journal *journal, uint32_t number, uint32_t items, const double stage_ns[HB_STAGES]);
 /* Records the new policy and writes all buffered lines to the file. */
 void hb_journal_policy(struct hb_journal *journal, int64_t now_ns, const char *policy);

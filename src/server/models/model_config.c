@@ -68,6 +68,7 @@ static const struct hb_config_key model_keys[] = {
 	HB_CONFIG_DURATION(struct hb_model_config, delay_ns, "delay"),
 	HB_CONFIG_LIST(struct hb_model_config, sm_share, n_sm_share, "sm_share", .keys = share_keys),
 	HB_CONFIG_LIST(struct hb_model_config, memory_share, n_memory_share, "memory_share", .keys = share_keys),
+	HB_CONFIG_BOOL(struct hb_model_config, measure_demand, "measure_demand"),
 	HB_CONFIG_LIST(struct hb_model_config, gpus, n_gpus, "gpus", .keys = gpu_keys),
 	HB_CONFIG_INT(struct hb_model_config, replicas, "replicas", .min = 1, .max = 16),
 	HB_CONFIG_REAL(struct hb_model_config, stop_share, "stop_share", .real_min = 0, .real_max = 1),
@@ -239,8 +240,7 @@ int hb_model_config_load(const char *folder, const char *name, struct hb_model_c
 				       .room_bytes = 16 << 20,
 				       .sm_share = {0.5, 1},
 				       .memory_share = {0.3, 0.5},
-				       .n_sm_share = 2,
-				       .n_memory_share = 2};
+				       .measure_demand = true};
 	if (!hb_served_model_name_fits(name))
 		return hb_error_set(error, -EINVAL, "model \"%s\": a name has letters, digits and ._- only", name);
 	snprintf(read.name, sizeof(read.name), "%s", name);

@@ -38,7 +38,8 @@ struct hb_model_config {
 	uint32_t n_transfer;
 	int64_t delay_ns;                    /* echo: duration of a batch */
 	double sm_share[2], memory_share[2]; /* demands of a batch of 1 and of max_batch items, alone */
-	uint32_t n_sm_share, n_memory_share;
+	uint32_t n_sm_share, n_memory_share; /* 0 = not given */
+	bool measure_demand;                 /* demands that are not given may be measured */
 	double stop_share; /* worker: share of a run that still executes after a pause; 0 = cannot be paused */
 	int64_t gpus[16];  /* GPUs of the server that the model may use; n_gpus 0 = all */
 	uint32_t n_gpus;

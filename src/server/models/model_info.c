@@ -30,3 +30,14 @@ const char *hb_model_info_state(const struct hb_served_model *model)
 	};
 	return names[model->state];
 }
+
+const char *hb_model_info_origin(enum hb_demand_origin origin)
+{
+	static const char *const names[] = {
+		[HB_DEMAND_DEFAULT] = "default",
+		[HB_DEMAND_WRITTEN] = "typed",
+		[HB_DEMAND_FROM_TRIAL] = "measured",
+		[HB_DEMAND_RECORDED] = "recorded",
+	};
+	return names[origin];
+}

@@ -11,5 +11,7 @@ extern const char *const hb_model_info_extensions[];
 const char *hb_model_info_platform(const struct hb_model_config *model);
 /* Returns the model's state in the repository index, such as "READY". */
 const char *hb_model_info_state(const struct hb_served_model *model);
+/* Returns the name of the place that a demand comes from: "default", "typed", "measured" or "recorded". */
+const char *hb_model_info_origin(enum hb_demand_origin origin);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/prom_text.h"
 #include "server/models/dispatch_load.h"
+#include "server/models/model_info.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,47 @@ static void write_ready(void *argument, struct hb_served_model *model)
 	char labels[LABELS_MAX];
 	label_model(model, labels);
 	hb_prom_count(page->out, page->family, labels, model->state == HB_SERVED_MODEL_READY);
+}
+
+static void write_shares(const struct metrics_page *page, const struct hb_served_model *model, const char *name,
+			 const double shares[2], enum hb_demand_origin origin)
+{
+	static const char *const batches[2] = {"one", "most"};
+	char labels[LABELS_MAX];
+	for (int i = 0; i < 2; i++) {
+		size_t n = append_label(labels, label_model(model, labels), "demand", name);
+		n = append_label(labels, n, "batch", batches[i]);
+		append_label(labels, n, "source", hb_model_info_origin(origin));
+		hb_prom_ratio(page->out, page->family, labels, (uint64_t)(shares[i] * 1e6 + 0.5));
+	}
+}
+
+static void write_demand(void *argument, struct hb_served_model *model)
+{
+	const struct hb_served_demand *demand = &model->demand;
+	write_shares(argument, model, "sm_share", demand->used.sm, demand->sm);
+	write_shares(argument, model, "memory_share", demand->used.memory, demand->memory);
+}
+
+static void write_transfer(void *argument, struct hb_served_model *model)
+{
+	const struct metrics_page *page = argument;
+	const struct hb_served_demand *demand = &model->demand;
+	char labels[LABELS_MAX];
+	for (int out = 0; out < 2; out++) {
+		size_t n = append_label(labels, label_model(model, labels), "direction", out ? "out" : "in");
+		append_label(labels, n, "source", hb_model_info_origin(demand->transfer));
+		hb_prom_count(page->out, page->family, labels,
+			      (uint64_t)(out ? demand->used.out_bytes : demand->used.in_bytes));
+	}
+}
+
+static void write_trial(void *argument, struct hb_served_model *model)
+{
+	const struct metrics_page *page = argument;
+	char labels[LABELS_MAX];
+	label_model(model, labels);
+	hb_prom_count(page->out, page->family, labels, model->demand.is_wanted);
 }
 
 /* What the schedulers of all GPUs have counted together. */
@@ -250,6 +292,12 @@ static void write_families(struct hb_dispatch *dispatch, struct metrics_page *pa
 		 "Requests answered, by priority and outcome"},
 		{"hb_serve_deadlines_missed_total", HB_PROM_COUNTER, write_missed,
 		 "Requests refused because they would be late, timed out, or answered after their deadline"},
+		{"hb_serve_model_demand_ratio", HB_PROM_GAUGE, write_demand,
+		 "Share of the GPU that a batch of one item and the largest batch use alone, by source: default, typed, measured, recorded"},
+		{"hb_serve_model_transfer_bytes", HB_PROM_GAUGE, write_transfer,
+		 "Bytes of one item copied to the GPU and back, by source"},
+		{"hb_serve_model_demand_trial", HB_PROM_GAUGE, write_trial,
+		 "1 while the model's demand is being measured or waits for that, else 0"},
 		{"hb_serve_request_seconds", HB_PROM_HISTOGRAM, write_latency,
 		 "Time from the arrival of a request to its results, in the server"},
 	};

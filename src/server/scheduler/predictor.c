@@ -91,14 +91,38 @@ int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_sched
 	return (int)predictor->n_models++;
 }
 
+static bool is_in_flight(const struct hb_predictor *predictor, uint32_t number)
+{
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
+		if (predictor->flights[i].flow.live && predictor->flights[i].flow.model == number)
+			return true;
+	return false;
+}
+
 int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model)
 {
 	if (number >= predictor->n_models || !is_model_valid(model))
 		return -EINVAL;
-	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
-		if (predictor->flights[i].flow.live && predictor->flights[i].flow.model == number)
-			return -EBUSY;
+	if (is_in_flight(predictor, number))
+		return -EBUSY;
 	store_model(predictor, number, model);
+	return 0;
+}
+
+int hb_predictor_set_demand(struct hb_predictor *predictor, uint32_t number, const struct hb_demand *demand)
+{
+	if (number >= predictor->n_models)
+		return -EINVAL;
+	if (is_in_flight(predictor, number))
+		return -EBUSY;
+	struct hb_scheduler_model changed = predictor->models[number];
+	memcpy(changed.sm_demand, demand->sm, sizeof changed.sm_demand);
+	memcpy(changed.memory_demand, demand->memory, sizeof changed.memory_demand);
+	changed.in_bytes = demand->in_bytes;
+	changed.out_bytes = demand->out_bytes;
+	if (!is_model_valid(&changed))
+		return -EINVAL;
+	predictor->models[number] = changed;
 	return 0;
 }
 

@@ -29,6 +29,7 @@
 #ifndef HB_SCHEDULER_PREDICTOR_H
 #define HB_SCHEDULER_PREDICTOR_H
 
+#include "server/scheduler/demand.h"
 #include "server/scheduler/rls.h"
 #include "server/scheduler/solo_time.h"
 
@@ -124,6 +125,8 @@ int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_sched
  * Gives the number to another model; forgets what was learned. Returns 0, -EINVAL, -EBUSY (a batch of it is in flight).
  */
 int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model);
+/* Changes the demand of a model; what was learned stays. Returns 0, -EINVAL, -EBUSY (batches of the model are in flight). */
+int hb_predictor_set_demand(struct hb_predictor *predictor, uint32_t number, const struct hb_demand *demand);
 
 /* Learns from a batch that was run alone when the model was loaded: ns of each stage. */
 void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint32_t items,

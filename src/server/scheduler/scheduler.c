@@ -165,6 +165,12 @@ int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, 
 	return 0;
 }
 
+int hb_scheduler_set_demand(struct hb_scheduler *scheduler, uint32_t number, const struct hb_demand *demand)
+{
+	request_decision(scheduler);
+	return hb_predictor_set_demand(&scheduler->predictor, number, demand);
+}
+
 void hb_scheduler_profiled(struct hb_scheduler *scheduler, uint32_t model, uint32_t items,
 			   const double stage_ns[HB_STAGES])
 {

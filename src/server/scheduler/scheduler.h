@@ -109,6 +109,9 @@ int hb_scheduler_add_model(struct hb_scheduler *scheduler, const struct hb_sched
 int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, const struct hb_scheduler_model *model,
 			       struct hb_error *error);
 
+/* Changes the demand of a model; see hb_predictor_set_demand(). */
+int hb_scheduler_set_demand(struct hb_scheduler *scheduler, uint32_t number, const struct hb_demand *demand);
+
 /* Learns from a batch run alone when the model was loaded; see hb_predictor_profiled(). */
 void hb_scheduler_profiled(struct hb_scheduler *scheduler, uint32_t model, uint32_t items,
 			   const double stage_ns[HB_STAGES]);
