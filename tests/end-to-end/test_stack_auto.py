@@ -13,7 +13,7 @@ import urllib.request
 
 from stack import HB, LIMIT, Stack, wait_until
 
-# Three times the requests that a run needs (HB_LIFE_REQUESTS); at this rate they arrive in three seconds.
+# Three times the requests that a run needs (HB_ENGINE_RUN_REQUESTS); at this rate they arrive in three seconds.
 REQUESTS = 300
 AUTO = "engine: auto\nisolation: shared\n"
 
