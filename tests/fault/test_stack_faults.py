@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import unittest
-from concurrent.futures import ThreadPoolExecutor
 
 from stack import BUILD, HB, TENANT, Stack, end_well, wait_until
 
@@ -31,24 +30,6 @@ TAKES_TURNS = ("shim_gate_waiting", "shim_gate_passed", "shim_drain_looking", "s
 def points(area):
     with open(TABLE, encoding="utf-8") as file:
         return re.findall(rf"HB_FAULT_POINT\({area}, (\w+)\)", file.read())
-
-
-# Stacks at the same time: each mostly waits.
-STACKS = 3
-
-
-def shares_of(names):
-    """Lists of names, one for each stack that several of them share."""
-    names = list(names)
-    return [names[i::STACKS] for i in range(min(STACKS, len(names)))]
-
-
-def in_stacks(test, parts, check):
-    """Calls check(part) with each part, for some at the same time, and reports every part that failed."""
-    with ThreadPoolExecutor(STACKS) as pool:
-        for part, future in [(part, pool.submit(check, part)) for part in parts]:
-            with test.subTest(points=part):
-                future.result()
 
 
 class Killed(unittest.TestCase):
@@ -79,34 +60,30 @@ class Killed(unittest.TestCase):
             for use in tenant["gpus"]:
                 self.assertLessEqual(use["memory_used"], 4096)
 
-    def kill_at(self, stack, name, expected, n_left):
-        print(f"killed at {name}", flush=True)
-        arguments = REACHED_BY.get(name, ("work", 3))
-        variables = {"HB_FAULT": name, "HB_SHIM_DIR": os.path.join(FAULTS, "shim")}
-        victim = stack.spawn([os.path.join(FAULTS, "hb-faults"), "run", "--gpu", "sim", "--priority",
-                              "low", "--memory", "100MiB", "--", TENANT, *arguments], **variables)
-        if name == "shim_left_in_child":
-            self.assertIn("child: 137, word: 2", victim.output())
-        else:
-            self.assertEqual(victim.ended(), KILLED, victim.lines)
-        self.forgotten(stack, n_left)
-        self.no_memory_of_the_dead(stack)
-        self.new_tenants_work(stack, expected)
-
     def at_every_point(self, mps, names):
         with Stack(scale=0.3, mps=mps) as stack:
             expected = stack.bare("work", 2).output()
             left = self.survivors(stack, "high", "low")
             for name in names:
-                self.kill_at(stack, name, expected, len(left))
+                with self.subTest(point=name):
+                    arguments = REACHED_BY.get(name, ("work", 3))
+                    variables = {"HB_FAULT": name, "HB_SHIM_DIR": os.path.join(FAULTS, "shim")}
+                    victim = stack.spawn([os.path.join(FAULTS, "hb-faults"), "run", "--gpu", "sim", "--priority",
+                                          "low", "--memory", "100MiB", "--", TENANT, *arguments], **variables)
+                    if name == "shim_left_in_child":
+                        self.assertIn("child: 137, word: 2", victim.output())
+                    else:
+                        self.assertEqual(victim.ended(), KILLED, victim.lines)
+                    self.forgotten(stack, len(left))
+                    self.no_memory_of_the_dead(stack)
+                    self.new_tenants_work(stack, expected)
             self.end_well(left)
 
     def test_kill_at_each_fault_point_of_hb_run_and_the_shim(self):
         names = points("RUN") + points("SHIM")
         self.assertGreaterEqual(len(names), 16)
-        for mps in (True, False):
-            in_stacks(self, shares_of(name for name in names if (name not in TAKES_TURNS) == mps),
-                      lambda part, mps=mps: self.at_every_point(mps, part))
+        self.at_every_point(True, [name for name in names if name not in TAKES_TURNS])
+        self.at_every_point(False, [name for name in names if name in TAKES_TURNS])
 
     # --- tenants ----------------------------------------------------------------------------
 

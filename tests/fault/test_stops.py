@@ -7,8 +7,7 @@ import signal
 import unittest
 
 from stack import HB, TENANT, Stack, end_well, wait_until
-from test_stack_faults import FAULTS, REACHED_BY, TAKES_TURNS, TRAINING_US, in_stacks, points, shares_of
-
+from test_stack_faults import FAULTS, REACHED_BY, TAKES_TURNS, TRAINING_US, points
 
 def is_stopped(pid):
     try:
@@ -45,7 +44,6 @@ class Stopped(unittest.TestCase):
         if arguments[0] == "train":
             arguments = ("train", TRAINING_US, 2000)
         command = [os.path.join(FAULTS, "hb-faults"), "run", "--gpu", "sim", "--priority", "low", "--memory", "100MiB", "--"]
-        print(f"stopped at {name}", flush=True)
         victim = stack.spawn(command + [TENANT, *arguments], HB_FAULT=name + ":stop",
                              HB_SHIM_DIR=os.path.join(FAULTS, "shim"))
         self.wait_for_stop(stack, victim)
@@ -62,14 +60,14 @@ class Stopped(unittest.TestCase):
             for program in left:
                 program.expect("running")
             for name in names:
-                self.stop_victim(stack, name, expected, left)
+                with self.subTest(point=name):
+                    self.stop_victim(stack, name, expected, left)
             end_well(*left)
 
     def test_hb_run_and_the_shim(self):
         names = points("CLIENT") + points("RUN") + points("SHIM")
-        for mps in (True, False):
-            in_stacks(self, shares_of(name for name in names if (name not in TAKES_TURNS) == mps),
-                      lambda part, mps=mps: self.at_every_point(mps, part))
+        self.at_every_point(True, [name for name in names if name not in TAKES_TURNS])
+        self.at_every_point(False, [name for name in names if name in TAKES_TURNS])
 
     # --- the daemon -----------------------------------------------------------------------------
 
@@ -107,7 +105,9 @@ class Stopped(unittest.TestCase):
                 self.assertEqual(stack.start(priority, "work", 2).output(), expected)
 
     def test_the_daemon(self):
-        in_stacks(self, points("DAEMON"), self.stop_daemon_at)
+        for name in points("DAEMON"):
+            with self.subTest(point=name):
+                self.stop_daemon_at(name)
 
 
 if __name__ == "__main__":
