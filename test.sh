@@ -170,7 +170,7 @@ asan=$(await)
 if [[ $asan != failed ]]; then
 	find $top/asan -name '*.gcda' -delete
 	# With the address sanitizer they wait for half of it.
-	HB_COVERAGE=1 MESON_TESTTHREADS=$((HB_JOBS * 2)) variant_tests asan --suite fast --no-suite once --timeout-multiplier 4
+	HB_COVERAGE=1 MESON_TESTTHREADS=$((HB_JOBS + 1)) variant_tests asan --suite fast --no-suite once --timeout-multiplier 4
 	hb_step "coverage" tools/coverage.py $top/asan tools/coverage_floors.txt || true
 	grep '^coverage ' "$HB_LOGS/coverage.log" || true
 fi
