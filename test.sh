@@ -81,7 +81,7 @@ beside() {
 	[[ $gcc == failed ]] || hb_step "test gcc without live" still_tests >&3 || true
 	# Tests in real time give the same result with either compiler, so clang skips them.
 	CC=clang CFLAGS=-g1 build clang "--werror" >&3 && clang=ok
-	[[ $clang == failed ]] || variant_tests clang --suite fast --no-suite live --timeout-multiplier 4 >&3
+	[[ $clang == failed ]] || variant_tests clang --suite fast --no-suite live --no-suite once --timeout-multiplier 4 >&3
 	runner=("${fixed_addresses[@]}")
 	hb_step "same bytes from gcc, clang and sanitizers" same_bytes >&3 || true
 	runner=(nice -n 19)
@@ -164,12 +164,13 @@ fi
 exec 3>&1
 CC=gcc build gcc "--werror" && gcc=ok || gcc=failed
 exec 4< <(beside)
-# Tests in real time mostly wait.
-[[ $gcc == failed ]] || MESON_TESTTHREADS=$((HB_JOBS + 1)) variant_tests gcc --suite live
+# Tests in real time wait for three quarters of their time.
+[[ $gcc == failed ]] || MESON_TESTTHREADS=$((HB_JOBS * 2)) variant_tests gcc --suite live
 asan=$(await)
 if [[ $asan != failed ]]; then
 	find $top/asan -name '*.gcda' -delete
-	HB_COVERAGE=1 variant_tests asan --suite fast --timeout-multiplier 4
+	# With the address sanitizer they wait for half of it.
+	HB_COVERAGE=1 MESON_TESTTHREADS=$((HB_JOBS + 1)) variant_tests asan --suite fast --no-suite once --timeout-multiplier 4
 	hb_step "coverage" tools/coverage.py $top/asan tools/coverage_floors.txt || true
 	grep '^coverage ' "$HB_LOGS/coverage.log" || true
 fi

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fuzzes the parsers (tests/fuzz/fuzz_*.c) with libFuzzer, ASan and UBSan, one
-# target after the other.
+# Fuzzes the parsers (tests/fuzz/fuzz_*.c) with libFuzzer, ASan and UBSan, as many
+# targets at a time as there are processors (HB_JOBS).
 #
 # usage: tools/fuzz.sh [OPTION...] [TARGET...]      (default: all targets)
-#   --minutes N, --seconds N  how long in total (default: 10 minutes)
+#   --minutes N, --seconds N  how long in total, of one processor (default: 10 minutes)
 #   --corpus FOLDER           where inputs are kept from run to run (default: corpus in the build folder); they are minimized
 #   --build FOLDER            where the targets are built (default: build-fuzz)
 #   --keep                    also copies inputs that reach new code to tests/fuzz/corpus
@@ -99,9 +99,26 @@ build_targets >"$folder/logs/build.log" 2>&1 || { tail -n 40 "$folder/logs/build
 ((${#targets[@]})) || mapfile -t targets < <(find tests/fuzz -name 'fuzz_*.c' ! -name fuzz_replay.c -printf '%f\n' | sed 's/^fuzz_//; s/\.c$//' | sort)
 each=$((seconds / ${#targets[@]}))
 ((each > 0)) || each=1
-failed=0
 for name in "${targets[@]}"; do
 	[[ -x $folder/tests/fuzz/fuzz_$name ]] || die "there is no target $name; see tests/fuzz/meson.build"
-	fuzz_target "$name" || failed=1
+done
+
+# Runs every HB_JOBSth target, from this one on. Their reports appear when all of them have ended.
+fuzz_share() {
+	local i failed=0
+	for ((i = $1; i < ${#targets[@]}; i += HB_JOBS)); do
+		fuzz_target "${targets[i]}" || failed=1
+	done
+	return $failed
+}
+
+shares=() failed=0
+for ((share = 0; share < HB_JOBS; share++)); do
+	fuzz_share "$share" >"$folder/logs/share-$share" 2>&1 &
+	shares+=($!)
+done
+for share in "${!shares[@]}"; do
+	wait "${shares[share]}" || failed=1
+	cat "$folder/logs/share-$share"
 done
 exit $failed

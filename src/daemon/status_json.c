@@ -130,8 +130,26 @@ static json_t *engines_json(const struct hb_engine_history *history)
 	return array;
 }
 
+/* Lists the tenants as they came. The daemon's table has another order, because a new tenant takes the first free place. */
+static uint32_t list_tenants(const struct hb_daemon *daemon, struct hb_tenancy *list[HB_TENANCIES_MAX])
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = daemon->tenancies[i];
+		if (!tenancy)
+			continue;
+		uint32_t at = n++;
+		for (; at > 0 && list[at - 1]->number > tenancy->number; at--)
+			list[at] = list[at - 1];
+		list[at] = tenancy;
+	}
+	return n;
+}
+
 json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 {
+	struct hb_tenancy *list[HB_TENANCIES_MAX];
+	uint32_t n = list_tenants(daemon, list);
 	json_t *gpus = json_array(), *tenants = json_array();
 	json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o}", "version", 1, "daemon", daemon_json(daemon, now_ns),
 				 "gpus", gpus, "tenants", tenants, "engines", engines_json(&daemon->history));
@@ -144,9 +162,8 @@ json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 	hb_status_set(root, "places", hb_status_places(&daemon->users));
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
 		hb_status_append(gpus, gpu_json(daemon, daemon->gpus[i], now_ns));
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
-		if (daemon->tenancies[i])
-			hb_status_append(tenants, hb_status_tenant(daemon->tenancies[i], now_ns));
+	for (uint32_t i = 0; i < n; i++)
+		hb_status_append(tenants, hb_status_tenant(list[i], now_ns));
 	return root;
 }
 
@@ -164,6 +181,8 @@ static json_t *tenant_history_json(const struct hb_tenancy *tenancy)
 
 json_t *hb_status_history(const struct hb_daemon *daemon, int64_t now_ns)
 {
+	struct hb_tenancy *list[HB_TENANCIES_MAX];
+	uint32_t n = list_tenants(daemon, list);
 	json_t *gpus = json_array(), *tenants = json_array();
 	for (uint32_t i = 0; i < daemon->n_gpus; i++) {
 		char uuid[HB_UUID_TEXT_SIZE];
@@ -171,9 +190,9 @@ json_t *hb_status_history(const struct hb_daemon *daemon, int64_t now_ns)
 		hb_status_append(gpus, json_pack("{s:s, s:o}", "uuid", uuid, "history",
 						 hb_gpu_usage_json(daemon->gpus[i], now_ns)));
 	}
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
-		if (daemon->tenancies[i] && !hb_tenancy_is_server(daemon->tenancies[i]))
-			hb_status_append(tenants, tenant_history_json(daemon->tenancies[i]));
+	for (uint32_t i = 0; i < n; i++)
+		if (!hb_tenancy_is_server(list[i]))
+			hb_status_append(tenants, tenant_history_json(list[i]));
 	return json_pack("{s:o, s:o}", "gpus", gpus, "tenants", tenants);
 }
 

@@ -125,23 +125,31 @@ static bool gpu_is_missing(const unsigned char uuid[16])
 	return gpu_number(uuid) == SIM_GPUS && !getenv("HB_SIM_UNLISTED");
 }
 
-/* Returns in which part of the time since the last call the process's kernels ran. Only gpu_use() calls it, from one thread. */
+/*
+ * Returns in which part of the last seconds the process's kernels ran. Only gpu_use() calls it, from one thread. A kernel counts
+ * when it ends, so a part of a time shorter than a kernel would say little.
+ */
 static uint32_t measure_busy_ppm(uint32_t gpu, const struct sim_user *user)
 {
 	static struct {
 		int32_t pid;
+		uint32_t busy_ppm;
 		int64_t at_ns, busy_ns;
 	} known[SIM_GPUS][HB_GPU_USERS_MAX];
 	int64_t now_ns = hb_clock_now_ns();
 	uint32_t i = (uint32_t)user->pid % HB_GPU_USERS_MAX; /* another process may take the place */
 	bool is_known = known[gpu][i].pid == user->pid && now_ns > known[gpu][i].at_ns;
 	int64_t busy_ns = user->busy_ns - known[gpu][i].busy_ns, passed_ns = now_ns - known[gpu][i].at_ns;
+	if (is_known && passed_ns < HB_NS_PER_S)
+		return known[gpu][i].busy_ppm;
 	known[gpu][i].pid = user->pid;
 	known[gpu][i].at_ns = now_ns;
 	known[gpu][i].busy_ns = user->busy_ns;
-	if (!is_known || busy_ns < 0)
-		return HB_GPU_BUSY_UNKNOWN;
-	return busy_ns < passed_ns ? (uint32_t)((double)busy_ns * 1e6 / (double)passed_ns) : 1000000;
+	known[gpu][i].busy_ppm = HB_GPU_BUSY_UNKNOWN;
+	if (is_known && busy_ns >= 0)
+		known[gpu][i].busy_ppm = busy_ns < passed_ns ? (uint32_t)((double)busy_ns * 1e6 / (double)passed_ns)
+							     : 1000000;
+	return known[gpu][i].busy_ppm;
 }
 
 static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)

@@ -10,6 +10,7 @@
 
 /* Relative errors are recorded as integers: error * MILLION. */
 #define MILLION 1e6
+#define ERROR_MOST (1e6 * MILLION)
 
 int hb_serving_watch_init(struct hb_serving_watch *watch, bool errors)
 {
@@ -120,6 +121,13 @@ void hb_serving_watch_start(struct hb_serving_watch *watch, int64_t now_ns, uint
 		hb_comparators_begin(watch->comparators, &watch->shadows[HB_SHADOW_FULL], now_ns, slot);
 }
 
+/* A prediction that is no number counts as the largest error. */
+static void record_relative(struct hb_hist *hist, double error)
+{
+	error *= MILLION;
+	hb_hist_record(hist, (int64_t)(error < ERROR_MOST ? error : ERROR_MOST));
+}
+
 /* Records the error of an ended stage: with exact progress rates its accounted work would equal its total work. */
 static void record_stage(struct hb_serving_watch *watch, uint32_t shadow, const struct hb_flight *flight,
 			 enum hb_scheduler_stage stage)
@@ -128,7 +136,7 @@ static void record_stage(struct hb_serving_watch *watch, uint32_t shadow, const 
 	struct hb_hist *errors = stage == HB_STAGE_RUN ? watch->run_error : watch->copy_error;
 	bool foreseeable = stage != HB_STAGE_RUN || !flight->was_paused;
 	if (flight->begun_ns >= watch->count_from_ns && total_ns > 0 && foreseeable)
-		hb_hist_record(&errors[shadow], (int64_t)(fabs(flight->done_ns[stage] / total_ns - 1) * MILLION));
+		record_relative(&errors[shadow], fabs(flight->done_ns[stage] / total_ns - 1));
 }
 
 void hb_serving_watch_stage(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
@@ -151,7 +159,7 @@ void hb_serving_watch_pause(struct hb_serving_watch *watch, int64_t now_ns, uint
 
 static void record_error(struct hb_serving_watch *watch, uint32_t row, double predicted_ns, double took_ns)
 {
-	hb_hist_record(&watch->error[row], (int64_t)(fabs(predicted_ns - took_ns) / took_ns * MILLION));
+	record_relative(&watch->error[row], fabs(predicted_ns - took_ns) / took_ns);
 }
 
 static void record_comparators(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speaks the daemon's protocol byte by byte (src/protocol/protocol.h), for tests in which a client misbehaves.
+"""Speaks the daemon's protocol byte by byte (src/protocol/protocol.h), for tests in which a client misbehaves, and for
+stack.py, which reads the status often.
 
 Imported by the tests of this folder."""
 import array
@@ -25,11 +26,15 @@ def token(number):
 def connect(path, timeout=30):
     """Connects and greets."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    client.settimeout(timeout)
-    client.connect(path)
-    client.send(struct.pack("<IHHIIII", 24, HELLO, 0, 1, 1, 0, 0))
-    if not client.recv(4096):
-        raise ConnectionResetError("the daemon refused the connection")
+    try:
+        client.settimeout(timeout)
+        client.connect(path)
+        client.send(struct.pack("<IHHIIII", 24, HELLO, 0, 1, 1, 0, 0))
+        if not client.recv(4096):
+            raise ConnectionResetError("the daemon refused the connection")
+    except OSError:
+        client.close()
+        raise
     return client
 
 
@@ -75,6 +80,8 @@ def read_text(client):
     text = b""
     while True:
         data = client.recv(70000)
+        if not data:
+            raise ConnectionResetError("the daemon closed the connection")
         if struct.unpack_from("<IH", data)[1] != TEXT:
             raise RuntimeError(data[16:].decode())
         text += data[16:]

@@ -27,6 +27,8 @@ import tempfile
 import threading
 import time
 
+import raw_client
+
 BUILD = os.environ["HB_BUILD"]
 HB = os.path.join(BUILD, "hb")
 HBD = os.path.join(BUILD, "src/daemon/hbd")
@@ -37,6 +39,7 @@ SHIM = os.path.join(BUILD, "src/shim")
 
 # Seconds after which a condition counts as never true, also with sanitizers on a busy machine.
 LIMIT = 120
+STATUS_LIMIT = 10  # HB_ANSWER_LIMIT_MS of `hb status`
 # A shell starts its background jobs with these signals ignored, and programs pass that on to the programs of the tests.
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,15 +47,25 @@ KEPT_VARIABLES = ("PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN
 
 
 def wait_until(what, condition, limit=LIMIT):
-    """Polls the condition and returns its first true value."""
-    end = time.monotonic() + limit
+    """Polls the condition, more rarely as time goes by, and returns its first true value."""
+    begin = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if waited > limit:
             raise AssertionError(f"not within {limit} s: {what}")
-        time.sleep(0.005)
+        time.sleep(min(0.005 + waited / 10, 0.03))
+
+
+def ask_status(path):
+    """The status of the daemon with this socket; None without a daemon. Conditions poll it, so it starts no process."""
+    try:
+        with raw_client.connect(path, STATUS_LIMIT) as client:
+            return raw_client.status(client)
+    except (OSError, RuntimeError):  # no daemon, or one that refuses
+        return None
 
 
 def tenants_of(status):
@@ -206,6 +219,10 @@ class Stack:
 
     def status(self):
         """The daemon's status; None without a daemon."""
+        return ask_status(self.environment["HB_SOCKET"])
+
+    def shown_status(self):
+        """What `hb status --json` shows; None without a daemon."""
         done = subprocess.run([HB, "status", *self.gpu_options, "--json"], env=self.environment, capture_output=True,
                               text=True, timeout=LIMIT, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
@@ -243,9 +260,11 @@ class Stack:
     # --- the end --------------------------------------------------------------------------
 
     def check_empty(self):
-        """Call when all programs have ended: checks that a daemon, if there is one, lists no tenant and no memory."""
+        """Call when all programs have ended: checks that a daemon, if there is one, lists no tenant and no memory, and that
+        `hb status` shows the same."""
         status = wait_until("the daemon lists no tenant", self.status_without_tenants)
         if status is not True:
+            assert tenants_of(self.shown_status() or status) == []
             wait_until("the memory of low priority is zero",
                        lambda: all(gpu["low_memory"] == 0 for gpu in self.status()["gpus"]))
 

@@ -208,11 +208,21 @@ static void two_hundred_tenants_register_and_end_without_leaks(void **state)
 
 static void tenants_beyond_the_table_are_refused(void **state)
 {
+	struct hb_error error;
 	for (unsigned i = 0; i < 256; i++)
 		assert_int_equal(create(&daemon_, wish_of(i, HB_PAGE_LOW)), 0);
 	assert_int_equal(create(&daemon_, wish_of(256, HB_PAGE_LOW)), -EUSERS);
 	/* A status of that size takes several messages. */
 	assert_int_equal(daemon_tenants(&daemon_), 256);
+	/* It lists them as they came, also the last one, which takes the first place of the table. */
+	int fd = daemon_connect(&daemon_);
+	assert_int_equal(hb_client_bye(fd, wish_of(0, HB_PAGE_LOW).token, &error), 0);
+	close(fd);
+	assert_int_equal(create(&daemon_, wish_of(256, HB_PAGE_LOW)), 0);
+	json_t *root = daemon_status(&daemon_);
+	for (size_t i = 0; i < 256; i++)
+		assert_int_equal(json_integer_value(json_object_get(tenant_at(root, i), "id")), i + 2);
+	json_decref(root);
 }
 
 /* --- the end of the daemon ---------------------------------------------------------------- */

@@ -13,8 +13,9 @@ import urllib.request
 
 from stack import HB, LIMIT, Stack, wait_until
 
-# Three times the requests that a run needs (HB_LIFE_REQUESTS); at this rate they arrive in three seconds.
-REQUESTS = 300
+# More than the requests that a run needs (HB_ENGINE_RUN_REQUESTS). A loaded machine can serve them at this rate, one after the
+# other: they arrive in three seconds.
+REQUESTS, RATE = 150, 100
 AUTO = "engine: auto\nisolation: shared\n"
 
 
@@ -42,7 +43,7 @@ class Auto(unittest.TestCase):
 
     def begin(self, stack, *options):
         """Starts the service and waits until it works. Returns it with the GPU's engine and the reason."""
-        service = stack.start("high", "infer", "--rate", 200, "--seconds", 3600, "--kernels", 4,
+        service = stack.start("high", "infer", "--rate", RATE, "--seconds", 3600, "--kernels", 4,
                               options=("--slo", "p50=60s", *options))
         why = wait_until("the service works", lambda: service_of(stack))["engine_why"]
         return service, stack.status()["gpus"][0]["engine"], why
@@ -129,27 +130,27 @@ class Auto(unittest.TestCase):
 
     def test_the_other_engine_is_recommended_where_requests_leave_the_gpu_idle(self):
         """The requests of this service consist of copies. A service whose requests consist of kernels gets no such line."""
-        with Stack(scale=2) as stack:
+        def advice(stack):
+            return {tenant["pid"]: use["engine_advice"] for tenant in stack.tenants() for use in tenant["gpus"]}
+
+        # Measuring takes long, so the two services run at the same time, each on a GPU of its own.
+        with Stack(scale=2) as stack, Stack(scale=2) as other:
             idle = stack.start("high", "infer", "--rate", 200, "--seconds", 3600, "--kernels", 1, "--input-kb", 120000,
                                options=("--slo", "p50=60s"))
-            wait_until("a daemon answers", stack.status)
-
-            def advice():
-                return {tenant["pid"]: use["engine_advice"] for tenant in stack.tenants() for use in tenant["gpus"]}
-
-            wait_until("the daemon recommends the spatial engine", lambda: any(advice().values()))
-            self.assertRegex("".join(advice().values()),
+            busy = other.start("high", "infer", "--rate", 2, "--seconds", 3600, "--kernels", 1, "--kernel-us", 100000, "--input-kb", 1,
+                               options=("--slo", "p50=60s"))
+            wait_until("the daemons answer", lambda: stack.status() and other.status())
+            wait_until("the daemon recommends the spatial engine", lambda: any(advice(stack).values()))
+            self.assertRegex("".join(advice(stack).values()),
                              r"^A request is present \d+ % of the time but the GPU is busy \d %: --engine spatial would give low "
                              r"priority about \d+ % \(shares MPS's fault domain\)$")
             for command in (("status",), ("top", "--once")):
                 shown = subprocess.run([HB, *command, "--gpu", "sim"], env=stack.environment, capture_output=True, text=True, check=True)
                 self.assertIn("--engine spatial would give", " ".join(shown.stdout.split()))
             self.leave(stack, idle)
-            busy = stack.start("high", "infer", "--rate", 2, "--seconds", 3600, "--kernels", 1, "--kernel-us", 100000, "--input-kb", 1,
-                               options=("--slo", "p50=60s"))
-            wait_until("enough was measured", lambda: stack.tenants() and stack.tenants()[0]["age_ns"] > 25e9)
-            self.assertEqual(set(advice().values()), {""})
-            self.leave(stack, busy)
+            wait_until("enough was measured", lambda: other.tenants() and other.tenants()[0]["age_ns"] > 25e9)
+            self.assertEqual(set(advice(other).values()), {""})
+            self.leave(other, busy)
 
     def test_a_requested_engine_is_not_replaced(self):
         with Stack(scale=2, config=AUTO) as stack:

@@ -12,6 +12,7 @@ from stack import HB, LIMIT, Stack, tenants_of, wait_until
 MIB = 1 << 20
 CHUNK = 64 * MIB
 GPU = 4096 * MIB
+TRIES = 6
 LOW, HIGH = 38 * CHUNK, 16 * CHUNK  # with the memory of two contexts, 6 chunks more than the GPU has
 
 
@@ -30,6 +31,9 @@ class Room(unittest.TestCase):
         self.stack = Stack(scale=0.1, mps=False, config="elastic_host: 4GiB\n", HB_SIM_MEMORY=str(GPU))
         self.addCleanup(self.stack.__exit__, None, None, None)
         self.daemon = self.stack.start_daemon()
+        self.start_low()
+
+    def start_low(self):
         self.low = self.start("low", LOW, "--elastic")
         self.low.expect("full")
         wait_until("host memory is prepared", lambda: elastic_of(self.stack.status()).get("movable") == LOW)
@@ -55,9 +59,21 @@ class Room(unittest.TestCase):
             program.go()
             self.assertEqual(program.ended(), 0, program.stderr())
 
+    def start_until_granted(self):
+        """Starts programs until high priority has its memory. Where the machine pauses, low priority does not move in time, and is
+        not asked again soon."""
+        for _ in range(TRIES):
+            high = self.start("high", HIGH)
+            if high.line() == f"granted: {HIGH}, wrong: 0":
+                return high
+            why = self.stack.status()["gpus"][0]["elastic"]["last_failure"]["why"]
+            self.assertIn("did not move their memory in time", why)
+            self.end(high, self.low)
+            self.start_low()
+        self.fail(f"{high.lines} after {TRIES} tries")
+
     def test_high_allocates_what_low_holds(self):
-        high = self.start("high", HIGH)
-        self.assertEqual(high.line(), f"granted: {HIGH}, wrong: 0")
+        high = self.start_until_granted()
         status = self.stack.status()
         elastic = elastic_of(status)
         self.assertIn(elastic["host"], range(6 * CHUNK, 11 * CHUNK), "a move takes 256 MiB at least")

@@ -113,7 +113,8 @@ class Minimum(unittest.TestCase):
             low = stack.start("low", "train", TRAINING_US, 0)
             low.expect("running")
             self.assertEqual(self.slices(stack)["mps server"], 1)
-            high = stack.start("high", "train", TRAINING_US, 0, options=("--slo", "1ms"))
+            # Kernels so long that the GPU has no pause, however late a loaded machine launches the next one.
+            high = stack.start("high", "train", 200000, 0, options=("--slo", "1ms"))
             high.expect("running")
             self.assertIn("guaranteed minimum of 20 % of the GPU", high.stderr())
             wait_until("low priority has slices", lambda: self.slices(stack)["mps server"] > 100)

@@ -6,7 +6,6 @@ other users) and Debian's packages slurmctld, slurmd and slurm-client.
     with Cluster() as cluster:
         job = cluster.submit("service", "--partition=online", script)
 """
-import json
 import os
 import pwd
 import shutil
@@ -15,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 
-from stack import BUILD, HB, HBD, LIMIT, wait_until
+from stack import BUILD, HB, HBD, LIMIT, ask_status, wait_until
 
 PLUGIN = os.path.join(BUILD, "src/slurm/hb_spank.so")
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
@@ -254,9 +253,7 @@ class Cluster:
     # --- Hummingbird ------------------------------------------------------------------------------
 
     def status(self, node):
-        done = subprocess.run([HB, "status", "--gpu", "sim", "--json"], env=self.environment | {"HB_SOCKET": self.socket(node)},
-                              capture_output=True, text=True, timeout=LIMIT, check=False)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return ask_status(self.socket(node))
 
     def tenants(self, node="n1"):
         status = self.status(node)
