@@ -56,6 +56,8 @@ void elastic_launch(CUdeviceptr pointer, CUstream stream);
 uint64_t elastic_fail(const char *faults);
 /* Bytes of this process on the first GPU, as the driver counts them. */
 uint64_t elastic_own_bytes(void);
+/* What the GPU holds for so many bytes on the host: 8 bytes of page table for each 4 KiB. */
+#define ELASTIC_TABLES(bytes) ((bytes) / 512)
 /* The same as the account counts them. */
 uint64_t elastic_used_bytes(void);
 
