@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "k8s/dra_driver.h"
 #include "k8s/k8s_command.h"
+#include "k8s/node_loop.h"
 #include "k8s/slice.h"
 
 #include <ctype.h>
@@ -20,7 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CHECK_PERIOD_MS 1000
 #define API_LIMIT_MS 10000
 #define FOLDER_MAX 512
 
@@ -54,18 +54,14 @@ static const char usage[] =
 	"exit status: 0 ended by a signal, 1 failed, 2 bad command line\n";
 
 struct dra_node {
-	uv_loop_t loop;
-	uv_timer_t timer;
-	uv_signal_t signals[2];
-	uv_work_t work;
+	struct hb_node_loop loop;
 	struct hb_dra_config config;
 	struct hb_slice_config slice;
 	struct hb_claims_config claims;
 	const char *cdi_file, *kubelet;
 	char registry[FOLDER_MAX], plugin[FOLDER_MAX], checkpoint[FOLDER_MAX + 16], host[256], port[8];
-	bool simulated, reads, has_view, is_ending;
-	struct hb_node_view view, next; /* next and publisher: the thread uses them */
-	struct hb_slice_publisher publisher;
+	bool simulated;
+	struct hb_slice_publisher publisher; /* the thread uses it */
 	struct hb_error publish_error;
 	char complaint[sizeof(struct hb_error)], publish_complaint[sizeof(struct hb_error)];
 	struct hb_prepared_claims *prepared;
@@ -255,80 +251,48 @@ static int open_claims(struct dra_node *node)
 
 /* ---- the loop ---- */
 
-static void read_and_publish(uv_work_t *work)
+static void read_and_publish(struct hb_node_loop *loop)
 {
-	struct dra_node *node = work->data;
+	struct dra_node *node = loop->argument;
 	int64_t now_ns = hb_clock_now_ns();
-	hb_node_view_read(&node->next, node->cdi_file, node->simulated);
-	hb_slice_read_gpus(&node->publisher, &node->next, node->simulated, now_ns);
+	hb_node_view_read(&loop->next, node->cdi_file, node->simulated);
+	hb_slice_read_gpus(&node->publisher, &loop->next, node->simulated, now_ns);
 	node->publish_error.text[0] = '\0';
-	hb_slice_publish(&node->publisher, &node->next, now_ns, &node->publish_error);
+	hb_slice_publish(&node->publisher, &loop->next, now_ns, &node->publish_error);
 }
 
-static void complain(char complaint[sizeof(struct hb_error)], const struct hb_error *error)
+static void complain(struct hb_node_loop *loop)
 {
-	if (error->text[0] && strcmp(complaint, error->text) != 0)
-		hb_log_warning("%s", error->text);
-	if (error->text[0])
-		strcpy(complaint, error->text);
+	struct dra_node *node = loop->argument;
+	hb_node_loop_complain(node->complaint, &loop->view.error);
+	hb_node_loop_complain(node->publish_complaint, &node->publish_error);
 }
 
-static void take_view(uv_work_t *work, int status)
+static void check_driver(struct hb_node_loop *loop)
 {
-	struct dra_node *node = work->data;
-	node->reads = false;
-	hb_node_view_fini(&node->view);
-	node->view = node->next;
-	node->has_view = true;
-	complain(node->complaint, &node->view.error);
-	complain(node->publish_complaint, &node->publish_error);
-	if (!node->is_ending)
-		hb_dra_driver_check(node->driver);
+	struct dra_node *node = loop->argument;
+	hb_dra_driver_check(node->driver);
 }
 
-static void check_node(uv_timer_t *timer)
+static void close_driver(struct hb_node_loop *loop)
 {
-	struct dra_node *node = timer->data;
-	if (node->has_view)
-		hb_dra_driver_check(node->driver);
-	if (!node->reads)
-		node->reads = uv_queue_work(&node->loop, &node->work, read_and_publish, take_view) == 0;
-}
-
-static void end_node(uv_signal_t *signal, int number)
-{
-	struct dra_node *node = signal->data;
-	node->is_ending = true;
-	uv_close((uv_handle_t *)&node->timer, NULL);
-	for (int i = 0; i < 2; i++)
-		uv_close((uv_handle_t *)&node->signals[i], NULL);
+	struct dra_node *node = loop->argument;
 	hb_dra_driver_close(node->driver);
 }
 
 static int run_node(struct dra_node *node)
 {
-	static const int numbers[2] = {SIGTERM, SIGINT};
-	int result = uv_loop_init(&node->loop);
-	if (result < 0) {
-		hb_log_error("%s", uv_strerror(result));
+	static const struct hb_node_loop_calls calls = {read_and_publish, complain, check_driver, close_driver};
+	node->loop.calls = &calls;
+	node->loop.argument = node;
+	if (hb_node_loop_begin(&node->loop) != 0)
 		return 1;
-	}
-	for (int i = 0; i < 2; i++) {
-		uv_signal_init(&node->loop, &node->signals[i]);
-		node->signals[i].data = node;
-		uv_signal_start(&node->signals[i], end_node, numbers[i]);
-	}
-	node->work.data = node;
 	node->publisher.config = &node->slice;
-	node->driver = hb_dra_driver_new(&node->loop, &node->config, &node->view, node->prepared);
-	uv_timer_init(&node->loop, &node->timer);
-	node->timer.data = node;
-	uv_timer_start(&node->timer, check_node, 0, CHECK_PERIOD_MS);
-	uv_run(&node->loop, UV_RUN_DEFAULT);
+	node->driver = hb_dra_driver_new(&node->loop.loop, &node->config, &node->loop.view, node->prepared);
+	hb_node_loop_run(&node->loop);
 	hb_dra_driver_free(node->driver);
 	hb_slice_fini(&node->publisher);
-	hb_node_view_fini(&node->view);
-	uv_loop_close(&node->loop);
+	hb_node_loop_end(&node->loop);
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "grpc/rpc_link.h"
 #include "k8s/device_plugin.h"
 #include "k8s/k8s_command.h"
+#include "k8s/node_loop.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <string.h>
 
 #define RESOURCES_MAX 16
-#define CHECK_PERIOD_MS 1000
 
 static const char usage[] =
 	"usage: hb-k8s device-plugin [OPTION...]\n"
@@ -56,13 +56,9 @@ struct k8s_resource {
 };
 
 struct k8s_node {
-	uv_loop_t loop;
-	uv_timer_t timer;
-	uv_signal_t signals[2];
-	uv_work_t work;
+	struct hb_node_loop loop;
 	struct hb_plugin_config config;
-	struct hb_node_view view, next; /* next: the thread writes it */
-	bool simulated, reads, has_view, is_ending;
+	bool simulated;
 	char complaint[sizeof(struct hb_error)];
 	struct k8s_resource resources[RESOURCES_MAX];
 	size_t n_resources;
@@ -215,87 +211,52 @@ static int read_command_line(int argc, char **argv, struct k8s_node *node)
 
 /* ---- the loop ---- */
 
-static void read_view(uv_work_t *work)
+static void read_view(struct hb_node_loop *loop)
 {
-	struct k8s_node *node = work->data;
-	hb_node_view_read(&node->next, node->config.cdi_file, node->simulated);
+	const struct k8s_node *node = loop->argument;
+	hb_node_view_read(&loop->next, node->config.cdi_file, node->simulated);
 }
 
-static void check_plugins(struct k8s_node *node)
+static void complain(struct hb_node_loop *loop)
 {
+	struct k8s_node *node = loop->argument;
+	if (!loop->view.error.text[0])
+		node->complaint[0] = '\0';
+	hb_node_loop_complain(node->complaint, &loop->view.error);
+}
+
+static void check_plugins(struct hb_node_loop *loop)
+{
+	struct k8s_node *node = loop->argument;
 	for (size_t i = 0; i < node->n_resources; i++)
 		if (node->resources[i].plugin)
 			hb_device_plugin_check(node->resources[i].plugin);
 }
 
-static void take_view(uv_work_t *work, int status)
+static void close_plugins(struct hb_node_loop *loop)
 {
-	struct k8s_node *node = work->data;
-	node->reads = false;
-	hb_node_view_fini(&node->view);
-	node->view = node->next;
-	node->has_view = true;
-	if (node->view.error.text[0] && strcmp(node->complaint, node->view.error.text) != 0)
-		hb_log_warning("%s", node->view.error.text);
-	strcpy(node->complaint, node->view.error.text);
-	if (!node->is_ending)
-		check_plugins(node);
-}
-
-/* If the driver hangs, the view stays as it was; sockets and registration are still checked. */
-static void check_node(uv_timer_t *timer)
-{
-	struct k8s_node *node = timer->data;
-	if (node->has_view)
-		check_plugins(node);
-	if (!node->reads)
-		node->reads = uv_queue_work(&node->loop, &node->work, read_view, take_view) == 0;
-}
-
-static void end_node(uv_signal_t *signal, int number)
-{
-	struct k8s_node *node = signal->data;
-	node->is_ending = true;
-	uv_close((uv_handle_t *)&node->timer, NULL);
-	for (int i = 0; i < 2; i++)
-		uv_close((uv_handle_t *)&node->signals[i], NULL);
+	struct k8s_node *node = loop->argument;
 	for (size_t i = 0; i < node->n_resources; i++)
 		if (node->resources[i].plugin)
 			hb_device_plugin_close(node->resources[i].plugin);
 }
 
-static void watch_signals(struct k8s_node *node)
-{
-	static const int numbers[2] = {SIGTERM, SIGINT};
-	for (int i = 0; i < 2; i++) {
-		uv_signal_init(&node->loop, &node->signals[i]);
-		node->signals[i].data = node;
-		uv_signal_start(&node->signals[i], end_node, numbers[i]);
-	}
-}
-
 static int run_node(struct k8s_node *node)
 {
-	int result = uv_loop_init(&node->loop);
-	if (result < 0) {
-		hb_log_error("%s", uv_strerror(result));
+	static const struct hb_node_loop_calls calls = {read_view, complain, check_plugins, close_plugins};
+	node->loop.calls = &calls;
+	node->loop.argument = node;
+	if (hb_node_loop_begin(&node->loop) != 0)
 		return 1;
-	}
-	watch_signals(node);
-	node->work.data = node;
-	uv_timer_init(&node->loop, &node->timer);
-	node->timer.data = node;
 	for (size_t i = 0; i < node->n_resources; i++)
 		if (node->resources[i].units)
-			node->resources[i].plugin = hb_device_plugin_new(&node->loop, &node->config, &node->view,
-									 node->resources[i].name,
+			node->resources[i].plugin = hb_device_plugin_new(&node->loop.loop, &node->config,
+									 &node->loop.view, node->resources[i].name,
 									 node->resources[i].units);
-	uv_timer_start(&node->timer, check_node, 0, CHECK_PERIOD_MS);
-	uv_run(&node->loop, UV_RUN_DEFAULT);
+	hb_node_loop_run(&node->loop);
 	for (size_t i = 0; i < node->n_resources; i++)
 		hb_device_plugin_free(node->resources[i].plugin);
-	hb_node_view_fini(&node->view);
-	uv_loop_close(&node->loop);
+	hb_node_loop_end(&node->loop);
 	return 0;
 }
 
