@@ -28,7 +28,7 @@
 #define QUIET_MOST_NS (3 * HB_NS_PER_S) /* calls are held back until the work in flight has ended, at most this long */
 #define HOME_MOST_NS (3 * HB_NS_PER_S)  /* for memory that is to be shared */
 #define SLICE_BYTES \
-	((size_t)512 << 20) /* a large order is carried out in slices: what has moved when it expires stays */
+	((size_t)256 << 20) /* a large order is carried out in slices: what has moved when it expires stays */
 #define LEAST_BYTES ((size_t)256 << 20) /* moves to the host: waiting for quiet costs as much for less */
 #define PROBE_BYTES HB_GRANULE_BYTES_MAX
 #define PROBE_LEAST_BYTES ((size_t)128 << 20) /* to a peer; at 50 GB/s four probes take a few ms */
@@ -100,7 +100,7 @@ struct elastic_move {
 	const CUmemLocation *from, *to; /* otherwise */
 	const struct hb_elastic_order *order;
 	struct hb_granules *granules;
-	struct hb_granule_move *move;
+	struct hb_granule_move *move, *next; /* the slice that is exchanged next, and the one that then follows */
 	int device;
 	CUstream stream;
 	bool broken;
@@ -129,15 +129,25 @@ static bool open_stream(struct elastic_move *m)
 	       HB_REAL(cuStreamCreate)(&m->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
 }
 
-static enum hb_move_result copy_granules(struct elastic_move *m)
+static enum hb_move_result await_copy(struct elastic_move *m)
 {
-	CUresult result = hb_granule_move_copy(m->move, m->stream);
-	if (result == CUDA_SUCCESS)
-		while ((result = hb_granule_move_poll(m->move)) == CUDA_ERROR_NOT_READY && !is_late(m))
-			nap(LOOK_NS);
+	CUresult result;
+	while ((result = hb_granule_move_poll(m->move)) == CUDA_ERROR_NOT_READY && !is_late(m))
+		nap(LOOK_NS);
 	if (result == CUDA_SUCCESS && !is_late(m))
 		return HB_MOVE_MOVED;
 	return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ? HB_MOVE_LATE : HB_MOVE_FAILED;
+}
+
+static enum hb_move_result start_copy(struct elastic_move *m, struct hb_granule_move *move)
+{
+	return hb_granule_move_copy(move, m->stream) == CUDA_SUCCESS ? HB_MOVE_MOVED : HB_MOVE_FAILED;
+}
+
+static enum hb_move_result copy_granules(struct elastic_move *m)
+{
+	enum hb_move_result reason = start_copy(m, m->move);
+	return reason == HB_MOVE_MOVED ? await_copy(m) : reason;
 }
 
 /* The driver has mapped this memory there before, so that it should do so again. */
@@ -157,9 +167,6 @@ static void repair(struct elastic_move *m)
 /* With calls held back and no work in flight. */
 static enum hb_move_result exchange_granules(struct elastic_move *m, size_t *bytes)
 {
-	enum hb_move_result reason = copy_granules(m);
-	if (reason != HB_MOVE_MOVED)
-		return reason;
 	*bytes = hb_granule_move_bytes(m->move);
 	if (hb_granule_move_exchange(m->move) == CUDA_SUCCESS)
 		return HB_MOVE_MOVED;
@@ -169,16 +176,17 @@ static enum hb_move_result exchange_granules(struct elastic_move *m, size_t *byt
 }
 
 /* Prepares the move of a slice of `wanted` bytes. */
-static enum hb_move_result begin_slice(struct elastic_move *m, size_t wanted)
+static enum hb_move_result begin_slice(const struct elastic_move *m, size_t wanted, struct hb_granule_move **move)
 {
 	size_t bytes = wanted < SLICE_BYTES ? wanted : SLICE_BYTES;
+	*move = NULL;
 	if (is_late(m))
 		return HB_MOVE_LATE;
-	CUresult result = m->only ? hb_granule_move_begin_home(m->granules, m->only, bytes, &m->move)
-				  : hb_granule_move_begin(m->granules, m->from, m->to, bytes, &m->move);
+	CUresult result = m->only ? hb_granule_move_begin_home(m->granules, m->only, bytes, move)
+				  : hb_granule_move_begin(m->granules, m->from, m->to, bytes, move);
 	if (result == CUDA_SUCCESS)
 		return HB_MOVE_MOVED;
-	m->move = NULL;
+	*move = NULL;
 	return result == CUDA_ERROR_NOT_FOUND ? HB_MOVE_NOTHING : HB_MOVE_NO_ROOM;
 }
 
@@ -189,25 +197,60 @@ static bool was_quick(const struct elastic_move *m, int64_t begin_ns)
 	return (now_ns - begin_ns) * 8 < m->order->expires_ns - now_ns;
 }
 
-/* With the first slice prepared, calls held back and no work in flight. The caller ends the last move. */
-static enum hb_move_result move_slices(struct elastic_move *m, size_t wanted, size_t most, size_t *moved)
+/* What is to move in one order: as much as wanted, and up to `most` if that is quick. */
+struct order_size {
+	size_t wanted, most;
+	int64_t begin_ns;
+};
+
+/* While the present slice is copied: prepares the one that follows it, if there is more to move. */
+static enum hb_move_result begin_next_slice(struct elastic_move *m, const struct order_size *size, size_t moved)
 {
-	int64_t begin_ns = hb_clock_now_ns();
-	enum hb_move_result reason = open_stream(m) ? HB_MOVE_MOVED : HB_MOVE_FAILED;
-	while (reason == HB_MOVE_MOVED) {
+	size_t then = moved + hb_granule_move_bytes(m->move);
+	if (then >= size->most || (then >= size->wanted && !was_quick(m, size->begin_ns)))
+		return HB_MOVE_MOVED;
+	return begin_slice(m, (then < size->wanted ? size->wanted : size->most) - then, &m->next);
+}
+
+/*
+ * With the first slice prepared, calls held back and no work in flight. A slice is prepared, exchanged and given back while another
+ * is copied, because mapping takes as long as copying. The caller ends the moves that are left after a failure.
+ */
+static enum hb_move_result move_slices(struct elastic_move *m, const struct order_size *size, size_t *moved)
+{
+	enum hb_move_result reason = open_stream(m) ? start_copy(m, m->move) : HB_MOVE_FAILED;
+	while (reason == HB_MOVE_MOVED && m->move) {
 		size_t bytes = 0;
-		reason = exchange_granules(m, &bytes);
+		enum hb_move_result following = begin_next_slice(m, size, *moved);
+		reason = await_copy(m);
+		if (reason == HB_MOVE_MOVED && m->next)
+			following = start_copy(m, m->next);
+		if (reason == HB_MOVE_MOVED)
+			reason = exchange_granules(m, &bytes);
 		*moved += bytes;
-		if (reason != HB_MOVE_MOVED || *moved >= most || (*moved >= wanted && !was_quick(m, begin_ns)))
+		if (reason != HB_MOVE_MOVED)
 			break;
 		hb_granule_move_end(m->move);
-		reason = begin_slice(m, (*moved < wanted ? wanted : most) - *moved);
+		m->move = m->next;
+		m->next = NULL;
+		reason = following;
 	}
 	return reason;
 }
 
+static void wait_and_close_stream(struct elastic_move *m)
+{
+	if (!m->stream)
+		return;
+	if (m->move)
+		hb_granule_move_wait(m->move);
+	if (m->next)
+		hb_granule_move_wait(m->next);
+	(void)HB_REAL(cuStreamDestroy_v2)(m->stream);
+}
+
 /* With the first slice prepared. Ends all moves. */
-static enum hb_move_result carry_out(struct elastic_move *m, size_t wanted, size_t most, size_t *moved)
+static enum hb_move_result carry_out(struct elastic_move *m, struct order_size *size, size_t *moved)
 {
 	int64_t until_ns = hb_clock_now_ns() + QUIET_MOST_NS;
 	enum hb_move_result reason;
@@ -218,19 +261,19 @@ static enum hb_move_result carry_out(struct elastic_move *m, size_t wanted, size
 		reason = HB_MOVE_CAPTURE;
 	else if (!held || !wait_until_quiet(until_ns))
 		reason = is_late(m) ? HB_MOVE_LATE : HB_MOVE_BUSY;
-	else
-		reason = move_slices(m, wanted, most, moved);
-	if (m->stream) {
-		if (m->move) /* while calls are held, no context can be destroyed */
-			hb_granule_move_wait(m->move);
-		(void)HB_REAL(cuStreamDestroy_v2)(m->stream);
+	else {
+		size->begin_ns = hb_clock_now_ns();
+		reason = move_slices(m, size, moved);
 	}
+	wait_and_close_stream(m); /* while calls are held, no context can be destroyed */
 	if (reason == HB_MOVE_MOVED && m->order->pause)
 		hb_elastic_park(m->device);
 	if (held)
 		hb_elastic_end_hold(m->broken);
 	if (m->move)
 		hb_granule_move_end(m->move);
+	if (m->next)
+		hb_granule_move_end(m->next);
 	HB_REAL(cuCtxSetCurrent)(NULL);
 	return reason;
 }
@@ -238,13 +281,15 @@ static enum hb_move_result carry_out(struct elastic_move *m, size_t wanted, size
 /* Adds what has moved to *moved. Moves up to `most` if that is quick; what is missing from `wanted` is a failure. */
 static enum hb_move_result move_memory(struct elastic_move *m, size_t wanted, size_t most, size_t *moved)
 {
+	struct order_size size = {.wanted = wanted, .most = most};
 	size_t bytes = 0;
 	if (is_capturing())
 		return HB_MOVE_CAPTURE;
 	m->stream = NULL;
-	enum hb_move_result reason = begin_slice(m, wanted);
+	m->next = NULL;
+	enum hb_move_result reason = begin_slice(m, wanted, &m->move);
 	if (reason == HB_MOVE_MOVED)
-		reason = carry_out(m, wanted, most, &bytes);
+		reason = carry_out(m, &size, &bytes);
 	*moved += bytes;
 	return bytes >= wanted && reason != HB_MOVE_BROKEN ? HB_MOVE_MOVED : reason;
 }

@@ -82,6 +82,8 @@ static size_t count_granules(const struct hb_granules *granules)
 static bool is_chosen(const struct hb_granules *granules, const struct granule *granule,
 		      const struct move_choice *choice)
 {
+	if (granule->moves)
+		return false;
 	return choice->from ? is_same_place(&granule->place, choice->from) : !hb_is_home(granules, &granule->place);
 }
 
@@ -90,8 +92,9 @@ static void add_items(const struct hb_granules *granules, struct hb_granule_move
 {
 	CUdeviceptr address = range->base;
 	for (size_t i = 0; i < range->n && move->bytes < choice->bytes; i++) {
-		const struct granule *granule = &range->granules[i];
+		struct granule *granule = &range->granules[i];
 		if (is_chosen(granules, granule, choice)) {
+			granule->moves = true;
 			move->items[move->n++] = (struct move_item){.range = range,
 								    .index = i,
 								    .address = address,
@@ -147,21 +150,31 @@ static CUresult prepare_memory(struct hb_granule_move *move)
 	return hb_granules_set_access(move->granules, move->scratch, move->bytes);
 }
 
+/* With the lock held. The place in granules->moves that has this move, or NULL. */
+static struct hb_granule_move **find_place(struct hb_granules *granules, const struct hb_granule_move *move)
+{
+	for (size_t i = 0; i < HB_GRANULE_MOVES; i++)
+		if (granules->moves[i] == move)
+			return &granules->moves[i];
+	return NULL;
+}
+
 static CUresult begin_move(struct hb_granules *granules, const struct move_choice *choice, const CUmemLocation *to,
 			   struct hb_granule_move **move_out)
 {
 	CUresult result = CUDA_SUCCESS;
 	hb_granules_retry_leaked(granules);
 	pthread_mutex_lock(&granules->lock);
-	struct hb_granule_move *move = granules->move ? NULL : choose_granules(granules, choice);
-	if (granules->move)
+	struct hb_granule_move **free_place = find_place(granules, NULL);
+	struct hb_granule_move *move = free_place ? choose_granules(granules, choice) : NULL;
+	if (!free_place)
 		result = CUDA_ERROR_NOT_READY;
 	else if (!move)
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	else if (!move->n)
 		result = CUDA_ERROR_NOT_FOUND;
 	else
-		granules->move = move;
+		*free_place = move;
 	pthread_mutex_unlock(&granules->lock);
 	if (result != CUDA_SUCCESS) {
 		free(move);
@@ -210,17 +223,27 @@ static bool moves_range(const struct hb_granule_move *move, const struct granule
 	return false;
 }
 
+static struct hb_granule_move *find_move_of(const struct hb_granules *granules, const struct granule_range *range)
+{
+	for (size_t i = 0; i < HB_GRANULE_MOVES; i++)
+		if (moves_range(granules->moves[i], range))
+			return granules->moves[i];
+	return NULL;
+}
+
 void hb_granule_move_leave_out(struct hb_granules *granules, const struct granule_range *range)
 {
-	while (moves_range(granules->move, range)) {
-		struct hb_granule_move *move = granules->move;
+	struct hb_granule_move *move;
+	while ((move = find_move_of(granules, range))) {
 		if (move->state != MOVE_PREPARED) {
 			pthread_cond_wait(&granules->move_ended, &granules->lock);
 			continue;
 		}
 		for (size_t i = 0; i < move->n; i++)
-			if (move->items[i].range == range)
+			if (move->items[i].range == range) {
+				granule_of(&move->items[i])->moves = false;
 				move->items[i].range = NULL;
+			}
 	}
 }
 
@@ -287,7 +310,9 @@ static void commit_exchange(struct hb_granule_move *move)
 			continue;
 		struct granule old = *granule_of(item);
 		*granule_of(item) = item->fresh;
+		granule_of(item)->moves = true;
 		item->fresh = old;
+		item->fresh.moves = false;
 	}
 	move->state = MOVE_EXCHANGED;
 	pthread_mutex_unlock(&move->granules->lock);
@@ -399,9 +424,12 @@ void hb_granule_move_end(struct hb_granule_move *move)
 	struct hb_granules *granules = move->granules;
 	hb_granule_move_wait(move);
 	pthread_mutex_lock(&granules->lock);
+	for (size_t i = 0; i < move->n; i++)
+		if (move->items[i].range)
+			granule_of(&move->items[i])->moves = false;
 	move->next = granules->unfinished;
 	granules->unfinished = move;
-	granules->move = NULL;
+	*find_place(granules, move) = NULL;
 	pthread_cond_broadcast(&granules->move_ended);
 	pthread_mutex_unlock(&granules->lock);
 	hb_granule_moves_finish(granules);

@@ -159,12 +159,14 @@ CUresult hb_granules_keep_spares(struct hb_granules *granules, bool *more);
 /*
  * A move: begin, copy, poll until the copies are done, exchange, end. `end` may follow any step, and has to follow a
  * successful begin. Until the exchange succeeds, everything stays in its old place; afterwards everything is in the new one.
+ * Two moves may be in progress, so that one is prepared and exchanged while the other copies; they take different granules.
  */
+#define HB_GRANULE_MOVES 2
 
 /*
  * Prepares the move of at least `bytes` (or all, if there is less) from places of type `from` to the place `to`: the
  * newest allocations first, which programs use least (decision 0036); the oldest first if they move home. CUDA_ERROR_NOT_FOUND: there is nothing to move; CUDA_ERROR_OUT_OF_MEMORY: the place has no room;
- * CUDA_ERROR_NOT_READY: another move is in progress. The program may continue meanwhile.
+ * CUDA_ERROR_NOT_READY: two moves are in progress. The program may continue meanwhile.
  */
 CUresult hb_granule_move_begin(struct hb_granules *granules, const CUmemLocation *from, const CUmemLocation *to,
 			       size_t bytes, struct hb_granule_move **move_out);

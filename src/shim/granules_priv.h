@@ -13,6 +13,7 @@ struct granule {
 	CUmemGenericAllocationHandle handle;
 	size_t bytes;
 	CUmemLocation place;
+	bool moves; /* of a range: a move has chosen it and has not ended */
 };
 
 struct granule_range {
@@ -39,8 +40,8 @@ struct hb_granules {
 	struct granule_range **ranges; /* sorted by address */
 	size_t n_ranges, room;
 	uint64_t next_serial;
-	struct hb_granule_move *move;       /* in progress, or NULL */
-	struct hb_granule_move *unfinished; /* have ended, but the driver refused to take something back */
+	struct hb_granule_move *moves[HB_GRANULE_MOVES]; /* in progress, or NULL */
+	struct hb_granule_move *unfinished;              /* have ended, but the driver refused to take something back */
 	struct granule_list spares, leaked;
 	size_t host_bytes, host_limit; /* host memory that was created and not given back; its bound */
 	size_t over_bytes;             /* memory of ranges on the host that the caller does not count */

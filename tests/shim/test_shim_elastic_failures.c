@@ -154,6 +154,45 @@ static void fail_and_move(void)
 	CHECK(elastic_record_of(0)->leaked_bytes == 0);
 }
 
+#define SLICES (576 * MIB) /* an order is carried out in slices of 256 MiB, of which two are in work at a time */
+
+/* What has moved before the failure stays; the slice that is copied meanwhile is given up. */
+static void fail_in_a_slice(CUdeviceptr pointer, const char *fault)
+{
+	struct hb_page_elastic *record = elastic_record_of(0);
+	AWAIT(record->spare_bytes == SLICES);
+	elastic_fail(fault);
+	CHECK(elastic_try_move(HB_ORDER_AWAY, 0, SLICES) == HB_MOVE_FAILED);
+	CHECK(elastic_fail("") > 0);
+	CHECK(record->host_bytes < SLICES && record->host_bytes % (256 * MIB) == 0);
+	CHECK(record->host_bytes == record->moved_bytes && record->local_bytes == SLICES - record->host_bytes);
+	CHECK(elastic_is_intact(pointer, SLICES, 51, 0));
+	if (record->host_bytes)
+		CHECK(elastic_move(HB_ORDER_HOME, 0, record->host_bytes) == HB_MOVE_MOVED);
+	CHECK(record->leaked_bytes == 0);
+}
+
+static void move_in_slices(void)
+{
+	static const char *const faults[] = {"cuMemcpyDtoDAsync_v2:1:after=4:times=1", "cuMemMap:1:after=10:times=1",
+					     "cuMemMap:1:after=14:times=1"};
+	elastic_begin();
+	CUdeviceptr pointer = elastic_allocate(SLICES);
+	elastic_fill(pointer, SLICES, 51);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+		fail_in_a_slice(pointer, faults[i]);
+	elastic_move_away(SLICES);
+	CHECK(elastic_record_of(0)->host_bytes == SLICES && elastic_is_intact(pointer, SLICES, 51, 0));
+	CHECK(elastic_move(HB_ORDER_HOME, 0, SLICES) == HB_MOVE_MOVED);
+	CHECK(elastic_record_of(0)->local_bytes == SLICES && elastic_is_intact(pointer, SLICES, 51, 0));
+}
+
+static void slices_move_while_others_are_copied(void **state)
+{
+	elastic_host.page->elastic_gpus[0].host_limit_bytes = SLICES;
+	assert_non_null(hb_page_host_run(&elastic_host, move_in_slices));
+}
+
 static void a_move_that_fails_changes_nothing(void **state)
 {
 	static const char *const failures[] = {
@@ -297,6 +336,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(memory_that_cannot_return_is_not_shared, elastic_set_up,
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(a_move_that_fails_changes_nothing, elastic_set_up, elastic_tear_down),
+		cmocka_unit_test_setup_teardown(slices_move_while_others_are_copied, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(a_killed_process_leaves_nothing, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(calls_fail_when_memory_is_lost, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(a_congested_peer_is_avoided, elastic_set_up, elastic_tear_down),

@@ -176,7 +176,8 @@ static void allocations_leave_a_move_that_is_prepared(void **state)
 	fill(&pinned);
 	fill(&moved);
 	CU(hb_granule_move_begin(granules, &local, &peer, 3 * GRANULE, &move));
-	CU_FAILS(hb_granule_move_begin(granules, &local, &peer, GRANULE, &second), CUDA_ERROR_NOT_READY);
+	CU_FAILS(hb_granule_move_begin(granules, &local, &peer, GRANULE, &second),
+		 CUDA_ERROR_NOT_FOUND); /* all move already */
 	assert_int_equal(hb_granule_move_bytes(move), 3 * GRANULE);
 	CU_FAILS(hb_granule_move_exchange(move), CUDA_ERROR_INVALID_VALUE); /* nothing is copied */
 	CU(hb_granules_release(granules, freed.base, 0, NULL));
@@ -195,6 +196,51 @@ static void allocations_leave_a_move_that_is_prepared(void **state)
 	CU_FAILS(move_granules(granules, &local, &peer, GRANULE, NULL), CUDA_ERROR_NOT_FOUND); /* it stays */
 	CU(hb_granules_release(granules, pinned.base, 0, NULL));
 	CU(hb_granules_release(granules, moved.base, 0, NULL));
+	finish(granules, before, host_before);
+}
+
+static void copy_and_wait(struct hb_granule_move *move)
+{
+	CU(hb_granule_move_copy(move, NULL));
+	CU(cuStreamSynchronize(NULL));
+	CU(hb_granule_move_poll(move));
+}
+
+/* One is copied while the other is exchanged. */
+static void two_moves_take_different_granules(void **state)
+{
+	uint64_t before = all_own_bytes();
+	size_t host_before = count_host_room();
+	struct hb_granules *granules = hb_granules_new(&granule_config);
+	struct allocation parts[3] = {
+		{.bytes = GRANULE, .seed = 1}, {.bytes = GRANULE, .seed = 2}, {.bytes = GRANULE, .seed = 3}};
+	struct hb_granule_move *first, *second, *third;
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		CU(hb_granules_allocate(granules, parts[i].bytes, &parts[i].base));
+		fill(&parts[i]);
+	}
+	CU(hb_granule_move_begin(granules, &local, &peer, GRANULE, &first));
+	CU(hb_granule_move_begin(granules, &local, &peer, GRANULE, &second));
+	CU_FAILS(hb_granule_move_begin(granules, &local, &peer, GRANULE, &third), CUDA_ERROR_NOT_READY);
+	copy_and_wait(first);
+	copy_and_wait(second);
+	CU(hb_granule_move_exchange(first));
+	hb_granule_move_end(first);
+	CU(hb_granule_move_begin(granules, &local, &peer, 3 * GRANULE, &third));
+	assert_int_equal(hb_granule_move_bytes(third), GRANULE); /* the only one left */
+	CU(hb_granule_move_exchange(second));
+	hb_granule_move_end(second);
+	hb_granule_move_end(third); /* given up */
+	assert_int_equal(count(granules).peer, 2 * GRANULE);
+	assert_int_equal(count(granules).local, GRANULE);
+	CU(move_granules(granules, &local, &peer, GRANULE, NULL)); /* it can move later */
+	CU(move_granules(granules, &peer, &local, 3 * GRANULE, NULL));
+	assert_int_equal(count(granules).local, 3 * GRANULE);
+	for (int i = 0; i < 3; i++) {
+		assert_true(is_intact(&parts[i]));
+		CU(hb_granules_release(granules, parts[i].base, 0, NULL));
+	}
 	finish(granules, before, host_before);
 }
 
@@ -386,6 +432,7 @@ int main(void)
 		cmocka_unit_test(a_full_place_stops_a_move_before_it_begins),
 		cmocka_unit_test(spares_make_a_move_to_the_host_free_of_pinning),
 		cmocka_unit_test(allocations_leave_a_move_that_is_prepared),
+		cmocka_unit_test(two_moves_take_different_granules),
 		cmocka_unit_test(adopted_memory_moves_until_it_is_disowned),
 		cmocka_unit_test(a_move_can_be_given_up_while_it_copies),
 		cmocka_unit_test(moves_disturb_no_other_thread),
