@@ -20,28 +20,28 @@
  *	later, or no launch  HP waits for the switch (if it       LP loses e - s + 2 switches
  *	                     launches)
  *
- * The plan is the s and e with the least HP delay + weight * LP loss, or no takeover if
- * that costs less. This is the expected loss under the empirical distribution. The
+ * The plan is the s and e with the least HP delay + kept weight * LP's loss in hits +
+ * weight * LP's loss in vain, or no takeover if that costs less. This is the expected loss under the empirical distribution. The
  * window replaces a decay: it forgets as well, and keeps exact samples. Candidates for s
  * are the sorted outcomes minus ready_ns (the cost is piecewise linear, so its minimum is
  * at such a corner); for each, one pass over the outcomes gives the best e. A plan has to
  * cover four launches at least, so that it is not made for the longest outcome alone.
  *
- * Example. switch 190 us, ready 260 us, weight 0.1. Of 64 outcomes 60 are evenly between
+ * Example. switch 190 us, ready 260 us, weight 0.1, kept weight 0.05. Of 64 outcomes 60 are evenly between
  * 300 and 420 us, 4 had no launch. A takeover from 40 us (300 - 260) to 467 us (420 plus a
  * quarter of a switch) hides the switch for all 60: LP loses 60 * (320 - 190) us on
- * average and 4 * (427 + 380) us, times 0.1 = 1.1 ms; without a takeover HP loses
- * 60 * 190 us = 11.4 ms. With 4 launches and 60 outcomes without one the takeover costs
+ * average in hits and 4 * (427 + 380) us in vain, weighted 0.71 ms; without a takeover HP
+ * loses 60 * 190 us = 11.4 ms. With 4 launches and 60 outcomes without one the takeover costs
  * 60 * 807 us * 0.1 = 4.8 ms against 0.76 ms, so there is none.
  *
  * Safeguards
  *  - A sign with fewer than HB_FORESIGHT_LEAST outcomes causes no takeover. Only a hint
  *    that names its time (client API) is trusted from the start.
  *  - Budget: the price of a takeover in vain is taken from a token bucket before it
- *    begins. After a takeover that was right, everything except LP's real loss is given
- *    back; where HP kept the GPU, LP's loss beyond one switch. So takeovers cost LP at
- *    most budget_ppm of its time plus what was saved (budget_cap_ns), and the gaps that
- *    are too short to share. HP that keeps the GPU and then launches adds one switch to
+ *    begins. If HP launches, all but LP's real loss is given back. If HP kept the GPU
+ *    after its work, the charge is LP's loss beyond one switch. So takeovers cost LP at
+ *    most budget_ppm of its time, plus what was saved (budget_cap_ns), plus gaps that are
+ *    too short for LP anyway. HP that keeps the GPU and then launches adds one switch to
  *    the bucket, because that is the time it did not wait: a service that is always
  *    present leaves no idle time in which the bucket could fill. A sign with more misses
  *    needs a fuller bucket, so the worst sign is throttled first.
@@ -54,9 +54,9 @@
  * The end of work. After HP's last kernel (hb_foresight_idle) HP still has the GPU. This
  * is a sign like others with s = 0; LP loses T - 2 switches for a hit (it would have paid
  * both) and e for a miss. Four kinds of ends are learned separately:
- *  - whether another request waits: signs worth a takeover came from more than one place
- *    (`who`) since HP's last start, or while HP was busy, or, if the place is not known,
- *    twice. Each start serves one of them.
+ *  - whether another request waits. That is assumed if, since HP's last start, signs worth
+ *    a takeover came from two places (`who`), or twice without a place, or while HP was
+ *    busy. Each start of HP removes one waiting request.
  *  - whether it is the first end after a start or a later one: a program that launches,
  *    waits and launches again does so in every request.
  * Each kind of work (hb_foresight_work) has these four, so a text and the requests that
@@ -111,7 +111,7 @@ enum {
 	HB_FORESIGHT_QUEUED,       /* the same, and another request waits */
 	HB_FORESIGHT_LATER_IDLE,   /* another end of work, after a launch soon after the one before */
 	HB_FORESIGHT_LATER_QUEUED, /* the same, and another request waits */
-	HB_FORESIGHT_END_KINDS,    /* the ends of another kind of work follow those of the one before */
+	HB_FORESIGHT_END_KINDS,    /* the first slot of the next kind of work: each kind has the four slots above */
 	HB_FORESIGHT_FIRST_SOURCE = HB_FORESIGHT_IDLE + 4 * HB_FORESIGHT_WORKS
 };
 

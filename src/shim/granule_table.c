@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The table of a device's ranges (granules.h): look-up by any thread, and the
- * changes that make moves leave a range alone. It makes no driver call.
+ * changes that exclude a range from moves (pin, free, disown). It makes no driver call.
  */
 #include "shim/granules_priv.h"
 

@@ -2,9 +2,10 @@
 /*
  * Hooks of virtual memory: physical handles (cuMemCreate) and their mappings. The
  * account counts a physical handle while it is retained or mapped. In an elastic
- * process the handle may be a number of the shim (own_handles.h), so each call that
- * takes or returns handles is here. Multicast objects and imported memory keep the
- * driver's handles, and cuMemMapArrayAsync() takes only handles that get no number.
+ * process the handle may be a number of the shim (own_handles.h), so each call that may
+ * take or return such a number is here. cuMemMapArrayAsync() needs no hook, because
+ * handles for arrays get no number. Multicast objects and imported memory keep the
+ * driver's handles.
  */
 #include "shim/elastic.h"
 #include "shim/hook_memory.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls for handles of the program, under numbers of the shim (own_handles.h). own_lists.c has the lists of them. */
+/*
+ * The driver's calls on physical handles that the shim has replaced by numbers of its own (own_handles.h,
+ * docs/decisions/0045-own-handles.md). own_lists.c has the lists of them.
+ */
 #include "shim/own_handles_priv.h"
 
 #include "base/clock.h"
@@ -11,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* The upper 16 bits of numbers. A driver's handle is a pointer or a small index, and no address of a process begins so. */
+/* The upper 16 bits of numbers. A driver's handle is a pointer or a small index, and user addresses never have these bits. */
 #define NUMBERS UINT64_C(0x4842)
 #define NUMBER_SHIFT 48
 
@@ -113,7 +116,7 @@ static CUresult move_unmapped_home(struct own_handle *own)
 	return result;
 }
 
-/* A mapping to which nobody has access yet gets that of its device, which the program would give it next. */
+/* To copy, the device needs access. If the program has given it none yet, the shim does; the program would do so next. */
 static CUresult move_mapped_home(struct own_handle *own, const struct own_mapping *mapping)
 {
 	CUresult result = mapping->stopped ? CUDA_SUCCESS : give_access(own, mapping->base);
@@ -159,7 +162,7 @@ CUresult hb_own_keep_home(CUdeviceptr address, size_t bytes)
 
 /* ---- create, release, retain ---- */
 
-/* Memory of other sorts, sizes and kinds may not be what the shim creates in its place. */
+/* Only memory of a kind that the shim can create again exactly may move. */
 static bool can_move(size_t bytes, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUmemAllocationProp known = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,

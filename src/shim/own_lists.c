@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lists of the program's handles and of their mappings (own_handles.h), and look-ups in them. It makes no driver call. */
+/*
+ * The lists of the program's handles and of their mappings (own_handles.h, docs/decisions/0045-own-handles.md), and look-ups in
+ * them. It makes no driver call.
+ */
 #include "shim/own_handles_priv.h"
 
 #include <pthread.h>
@@ -7,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Guards the lists, which change in calls only (own_handles_priv.h). Never held during a driver call. */
+/*
+ * The lists change only while the lock of calls is held (own_handles_priv.h); this one protects look-ups that do not hold it. It is
+ * never held during a driver call.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct own_handle **handles;   /* by number */
 static struct own_mapping **mappings; /* by address */
@@ -52,7 +58,7 @@ struct own_handle *hb_own_find_handle(CUmemGenericAllocationHandle number)
 	return i < n_handles && handles[i]->number == number && handles[i]->references ? handles[i] : NULL;
 }
 
-/* The newest number is the largest, but another thread may have taken a larger one. */
+/* Usually appends. Another thread may have drawn a larger number and added it first, so the place is searched. */
 bool hb_own_add_handle(struct own_handle *own)
 {
 	pthread_mutex_lock(&lock);

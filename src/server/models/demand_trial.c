@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The steps of a demand trial; see demand_trial.h. The MPS server of low priority limits a client to a part of the SMs, but
- * only from its start, so the worker is started twice. Without an MPS server programs take turns, and nothing could be
- * measured: the probe of the limited tenant shows that first.
+ * only from its start, so the worker is started twice. Before any batch, hb-demand-tenant with the same limit measures which
+ * part of the SMs it gets (the probe). If that is more than half, no limit is in force, for example because there is no MPS
+ * server, and the trial ends.
  */
 #include "server/models/demand_trial.h"
 
@@ -24,7 +25,7 @@
 #define SM_PART_MOST 0.5
 /*
  * Each time is the shortest of this many batches, after others that do not count: other programs and the host can only
- * lengthen a batch. A delay of the tenant can shorten it, so a batch beside a tenant with gaps does not count either.
+ * lengthen a batch. Only a pause of the tenant can shorten it, so a batch beside a tenant that paused does not count.
  */
 #define SAMPLES 5
 #define WARM_UP 2

@@ -5,10 +5,11 @@
  * by the evaluation (src/simserving/serving_demand.c). Pure.
  *
  *	SM demand      On a share f of the SMs a batch that uses the share s takes s/f times as long (if s > f), so s = f T_f / T.
- *	bandwidth      A batch waits for memory during the share m of its time, and beside a program that wants all of the
- *	               bandwidth that part takes 1 + m times as long, so the batch takes 1 + m m times as long. A program of the
- *	               same size that needs no bandwidth shows which part of the delay has another cause.
- *	transfer       A copy of n items takes latency + n bytes / rate.
+ *	bandwidth      A batch that needs the share m of the bandwidth waits for memory during the share m of its time. Beside a
+ *	               program that wants all of it, shares are in proportion, so that part takes 1 + m times as long, and the
+ *	               batch (1 - m) + m (1 + m) = 1 + m^2 times. A program of the same size that needs no bandwidth shows
+ *	               which part of the delay has another cause.
+ *	transfer       A copy of n items takes latency + n * (bytes of one item) / rate.
  */
 #ifndef HB_SCHEDULER_DEMAND_H
 #define HB_SCHEDULER_DEMAND_H
