@@ -261,7 +261,7 @@ static void read_and_publish(struct hb_node_loop *loop)
 	hb_slice_publish(&node->publisher, &loop->next, now_ns, &node->publish_error);
 }
 
-static void complain(struct hb_node_loop *loop)
+static void complain_of_errors(struct hb_node_loop *loop)
 {
 	struct dra_node *node = loop->argument;
 	hb_node_loop_complain(node->complaint, &loop->view.error);
@@ -282,7 +282,8 @@ static void close_driver(struct hb_node_loop *loop)
 
 static int run_node(struct dra_node *node)
 {
-	static const struct hb_node_loop_calls calls = {read_and_publish, complain, check_driver, close_driver};
+	static const struct hb_node_loop_calls calls = {read_and_publish, complain_of_errors, check_driver,
+							close_driver};
 	node->loop.calls = &calls;
 	node->loop.argument = node;
 	if (hb_node_loop_begin(&node->loop) != 0)

@@ -217,7 +217,7 @@ static void read_view(struct hb_node_loop *loop)
 	hb_node_view_read(&loop->next, node->config.cdi_file, node->simulated);
 }
 
-static void complain(struct hb_node_loop *loop)
+static void complain_of_view(struct hb_node_loop *loop)
 {
 	struct k8s_node *node = loop->argument;
 	if (!loop->view.error.text[0])
@@ -243,7 +243,7 @@ static void close_plugins(struct hb_node_loop *loop)
 
 static int run_node(struct k8s_node *node)
 {
-	static const struct hb_node_loop_calls calls = {read_view, complain, check_plugins, close_plugins};
+	static const struct hb_node_loop_calls calls = {read_view, complain_of_view, check_plugins, close_plugins};
 	node->loop.calls = &calls;
 	node->loop.argument = node;
 	if (hb_node_loop_begin(&node->loop) != 0)
