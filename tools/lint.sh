@@ -135,6 +135,7 @@ check_docs() {
 		grep -q "$(basename "$name")" docs/decisions/README.md || { echo "docs/decisions/README.md does not list $name"; bad=1; }
 	done
 	docs/plot_colocation.py --check || bad=1
+	docs/plot_evaluation.py --check || bad=1
 	return "$bad"
 }
 
