@@ -82,17 +82,34 @@ void hb_worker_gpu_name(enum hb_worker_gpu gpu, char *out, size_t size)
 		fclose(file);
 }
 
+/*
+ * Called through a pointer, because a build that measures coverage replaces direct calls by one that writes its counters first.
+ * That allocates memory, and can wait forever for another thread of the server that held the lock at the fork.
+ */
+static int (*const volatile execute)(const char *path, char *const words[], char *const environment[]) = execve;
+
 static void execute_worker(const struct worker_start *start)
 {
-	const char *priority = start->config->priority == HB_SCHEDULER_HIGH ? "high" : "low";
-	if (!start->hb[0])
-		execle("/bin/sh", "sh", "-c", start->shell, (char *)NULL, start->environment);
-	else if (start->simulated)
-		execle(start->hb, "hb", "run", "--gpu", "sim", "--priority", priority, "--", "/bin/sh", "-c",
-		       start->shell, (char *)NULL, start->environment);
-	else
-		execle(start->hb, "hb", "run", "--priority", priority, "--", "/bin/sh", "-c", start->shell,
-		       (char *)NULL, start->environment);
+	const char *priority = start->config->priority == HB_SCHEDULER_HIGH ? "high" : "low", *words[12];
+	size_t n = 0;
+	if (start->hb[0]) {
+		words[n++] = "hb";
+		words[n++] = "run";
+		if (start->simulated) {
+			words[n++] = "--gpu";
+			words[n++] = "sim";
+		}
+		words[n++] = "--priority";
+		words[n++] = priority;
+		words[n++] = "--";
+		words[n++] = "/bin/sh";
+	} else {
+		words[n++] = "sh";
+	}
+	words[n++] = "-c";
+	words[n++] = start->shell;
+	words[n] = NULL;
+	execute(start->hb[0] ? start->hb : "/bin/sh", (char *const *)words, start->environment);
 }
 
 /*
