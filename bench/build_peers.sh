@@ -44,7 +44,7 @@ build_hami() {
     nvml=${NVML_INCLUDE:-$cuda/include}
     [ -f "$nvml/nvml.h" ] || fail "$nvml/nvml.h is missing; set NVML_INCLUDE to its folder"
     mkdir "$work/config" "$work/libraries"
-    # What the checkout's build.sh switches on: everything but the debug messages.
+    # These are the options that the checkout's build.sh switches on, without the debug messages.
     sed 's/@[A-Z_]*@/build_peers/g; /^#cmakedefine .*_DEBUG/d; s/^#cmakedefine/#define/' \
         "$sources/static_config.h.in" > "$work/config/static_config.h"
     for name in cuda nvidia-ml; do

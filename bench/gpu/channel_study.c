@@ -26,7 +26,7 @@ enum { ROUNDS_MOST = 20, REQUESTS_MOST = 5000, LP_QUEUED = 8, CHECK_UNITS = 4096
 enum touch_kind { READS, WRITES, ATOMICS, CHASES };
 enum placement { ANYWHERE, APART, PLACEMENTS };
 
-/* What HP does, by the size of its launch. "half" needs about half of an H200's bandwidth. */
+/* The kinds of work of HP, with the size of its launch. "half" needs about half of an H200's bandwidth. */
 static const struct {
 	const char *name;
 	enum touch_kind kind;

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #include "base/nearest.h"
+#include "base/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -111,6 +112,17 @@ int hb_cli_read_options(const struct hb_cli_syntax *syntax, int argc, char **arg
 	if (status < 0 && !syntax->words && optind < argc)
 		return hb_cli_usage_error(syntax->command, "'%s': no arguments are taken", argv[optind]);
 	return status;
+}
+
+int hb_cli_parse_number(const char *command, const char *option, const char *text, double least, double most,
+			double *number)
+{
+	double value;
+	if (!hb_number_parse(text, &value) || !(value >= least && value <= most))
+		return hb_cli_usage_error(command, "--%s %s: must be a number from %g to %g", option, text, least,
+					  most);
+	*number = value;
+	return HB_EXIT_OK;
 }
 
 int hb_cli_take_gpu(const char *command, const char *value, bool *simulated)

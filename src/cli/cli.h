@@ -45,6 +45,10 @@ bool hb_cli_colors(FILE *out);
  */
 int hb_cli_option_refused(const char *command, const struct option *options, int argc, char **argv, int result);
 
+/* Parses the number that was given to --OPTION. Returns HB_EXIT_OK, or HB_EXIT_USAGE after a message. */
+int hb_cli_parse_number(const char *command, const char *option, const char *text, double least, double most,
+			double *number);
+
 /* The options of a command. */
 struct hb_cli_syntax {
 	const char *command, *usage;

@@ -4,10 +4,10 @@
  * input. Talks to no daemon.
  */
 #include "base/json.h"
+#include "base/parse_number.h"
 #include "base/paths.h"
 #include "cli/cli.h"
 #include "cluster/pairing.h"
-#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -60,8 +60,8 @@ static int take_place_option(void *argument, int code, const char *value)
 	double number = 0;
 	switch (code) {
 	case WITHIN:
-		if (!hb_number_parse(value, &number) || !(number >= 0 && number <= 100))
-			return hb_cli_usage_error(COMMAND, "--within %s: must be a number from 0 to 100", value);
+		if (hb_cli_parse_number(COMMAND, "within", value, 0, 100, &number))
+			return HB_EXIT_USAGE;
 		request->pairing.most_loss = number / 100;
 		return -1;
 	case PREFER:

@@ -9,7 +9,6 @@
 #include "cli/cli.h"
 #include "cluster/cluster_study.h"
 #include "report/output.h"
-#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -56,72 +55,66 @@ struct cluster_command {
 	struct hb_cluster_study study;
 	const char *pods, *duty, *pairs, *report, *schedule;
 	uint32_t copies;
-	bool json, help;
+	bool json;
 };
 
-enum { RULE = 1, WITHIN, GPUS, DUTY_FACTOR, COPIES, PODS, DUTY, PAIRS, JSON, REPORT, SCHEDULE, HELP };
+enum { RULE = 1, WITHIN, GPUS, DUTY_FACTOR, COPIES, PODS, DUTY, PAIRS, JSON, REPORT, SCHEDULE };
 
-static const struct option long_options[] = {
-	{"rule", required_argument, NULL, RULE},
-	{"within", required_argument, NULL, WITHIN},
-	{"gpus", required_argument, NULL, GPUS},
-	{"duty-factor", required_argument, NULL, DUTY_FACTOR},
-	{"copies", required_argument, NULL, COPIES},
-	{"pods", required_argument, NULL, PODS},
-	{"duty", required_argument, NULL, DUTY},
-	{"pairs", required_argument, NULL, PAIRS},
-	{"json", no_argument, NULL, JSON},
-	{"report", required_argument, NULL, REPORT},
-	{"schedule", required_argument, NULL, SCHEDULE},
-	{"help", no_argument, NULL, HELP},
-	{NULL, 0, NULL, 0},
-};
-
+/* -1, or an exit status after a message; as all functions below that take a value. */
 static int take_number(const char *option, const char *text, double least, double most, double *number)
 {
-	double value;
-	if (!hb_number_parse(text, &value) || !(value >= least && value <= most))
-		return hb_cli_usage_error(COMMAND, "--%s %s: must be a number from %g to %g", option, text, least,
-					  most);
-	*number = value;
-	return HB_EXIT_OK;
+	int code = hb_cli_parse_number(COMMAND, option, text, least, most, number);
+	return code ? code : -1;
 }
 
 static int take_count(const char *option, const char *text, uint32_t most, uint32_t *count)
 {
 	double number = 0;
 	int code = take_number(option, text, 1, most, &number);
-	if (!code && number != (uint32_t)number)
+	if (code < 0 && number != (uint32_t)number)
 		code = hb_cli_usage_error(COMMAND, "--%s %s: must be a whole number", option, text);
-	*count = code ? *count : (uint32_t)number;
+	*count = code < 0 ? (uint32_t)number : *count;
 	return code;
 }
 
-static int take_rules(struct cluster_command *command, char *list)
+static int take_rule(struct cluster_command *command, const char *name, size_t length)
 {
-	char *rest = NULL;
+	for (uint32_t i = 0; i < HB_CLUSTER_RULES; i++)
+		if (strlen(hb_cluster_rules[i].name) == length &&
+		    strncmp(hb_cluster_rules[i].name, name, length) == 0) {
+			command->study.rules |= 1u << i;
+			return -1;
+		}
+	return hb_cli_usage_error(COMMAND,
+				  "--rule %.*s: no such rule; known: exclusive, timeslice, mps, fgd, matching, ours",
+				  (int)length, name);
+}
+
+static int take_rules(struct cluster_command *command, const char *list)
+{
+	int code = -1;
 	command->study.rules = 1; /* the others are compared with it */
 	if (strcmp(list, "all") == 0)
 		command->study.rules = (1u << HB_CLUSTER_RULES) - 1;
 	else
-		for (char *word = strtok_r(list, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
-			uint32_t i = 0;
-			while (i < HB_CLUSTER_RULES && strcmp(hb_cluster_rules[i].name, word) != 0)
-				i++;
-			if (i == HB_CLUSTER_RULES)
-				return hb_cli_usage_error(COMMAND,
-							  "--rule %s: no such rule; known: exclusive, timeslice, mps, "
-							  "fgd, matching, ours",
-							  word);
-			command->study.rules |= 1u << i;
+		for (size_t length; code < 0 && *list; list += length + (list[length] == ',')) {
+			length = strcspn(list, ",");
+			code = take_rule(command, list, length);
 		}
-	return HB_EXIT_OK;
+	return code;
 }
 
-static int take_option(struct cluster_command *command, int option, char *value)
+static int take_path(const char **path, const char *value)
 {
+	*path = value;
+	return -1;
+}
+
+static int take_option(void *argument, int option, const char *value)
+{
+	struct cluster_command *command = argument;
 	double number = 0;
-	int code = HB_EXIT_OK;
+	int code;
 	switch (option) {
 	case RULE:
 		return take_rules(command, value);
@@ -136,43 +129,19 @@ static int take_option(struct cluster_command *command, int option, char *value)
 	case COPIES:
 		return take_count("copies", value, 2000, &command->copies);
 	case PODS:
-		command->pods = value;
-		return code;
+		return take_path(&command->pods, value);
 	case DUTY:
-		command->duty = value;
-		return code;
+		return take_path(&command->duty, value);
 	case PAIRS:
-		command->pairs = value;
-		return code;
-	case JSON:
-		command->json = true;
-		return code;
+		return take_path(&command->pairs, value);
 	case REPORT:
-		command->report = value;
-		return code;
+		return take_path(&command->report, value);
 	case SCHEDULE:
-		command->schedule = value;
-		return code;
-	case HELP:
-		command->help = true;
-		return code;
-	default:
-		return hb_cli_usage_error(COMMAND, "bad option");
+		return take_path(&command->schedule, value);
+	default: /* JSON */
+		command->json = true;
+		return -1;
 	}
-}
-
-static int parse_command(struct cluster_command *command, int argc, char **argv)
-{
-	*command = (struct cluster_command){
-		.study = {.rules = (1u << HB_CLUSTER_RULES) - 1, .within = 0.01, .duty_factor = 1}, .copies = 1};
-	int option, code = HB_EXIT_OK;
-	opterr = 0;
-	while (!code && (option = getopt_long(argc, argv, ":", long_options, NULL)) != -1)
-		code = option == '?' || option == ':' ? hb_cli_option_refused(COMMAND, long_options, argc, argv, option)
-						      : take_option(command, option, optarg);
-	if (!code && optind < argc)
-		code = hb_cli_usage_error(COMMAND, "unexpected '%s'", argv[optind]);
-	return code;
 }
 
 /* Writes the path of an input: the one that was given, or that of the file of data/. */
@@ -247,13 +216,30 @@ static int run_command(struct cluster_command *command)
 
 int hb_cmd_sim_cluster(int argc, char **argv)
 {
+	static const struct option options[] = {
+		{"rule", required_argument, NULL, RULE},
+		{"within", required_argument, NULL, WITHIN},
+		{"gpus", required_argument, NULL, GPUS},
+		{"duty-factor", required_argument, NULL, DUTY_FACTOR},
+		{"copies", required_argument, NULL, COPIES},
+		{"pods", required_argument, NULL, PODS},
+		{"duty", required_argument, NULL, DUTY},
+		{"pairs", required_argument, NULL, PAIRS},
+		{"json", no_argument, NULL, JSON},
+		{"report", required_argument, NULL, REPORT},
+		{"schedule", required_argument, NULL, SCHEDULE},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	static const struct hb_cli_syntax syntax = {
+		.command = COMMAND, .usage = help, .letters = "h", .options = options, .take = take_option};
 	struct cluster_command *command = malloc(sizeof *command);
 	if (!command)
 		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
-	int code = parse_command(command, argc, argv);
-	if (!code && command->help)
-		fputs(help, stdout);
-	else if (!code)
+	*command = (struct cluster_command){
+		.study = {.rules = (1u << HB_CLUSTER_RULES) - 1, .within = 0.01, .duty_factor = 1}, .copies = 1};
+	int code = hb_cli_read_options(&syntax, argc, argv, command);
+	if (code < 0)
 		code = run_command(command);
 	free(command);
 	return code;

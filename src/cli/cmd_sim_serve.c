@@ -4,11 +4,11 @@
  * requests, which have two priorities and deadlines. src/simserving/serving_run.c runs one case; this file reads the
  * options and runs the cases in order.
  */
+#include "base/parse_number.h"
 #include "base/paths.h"
 #include "cli/cli.h"
 #include "simserving/serving_models.h"
 #include "simserving/serving_output.h"
-#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -109,12 +109,7 @@ static const struct option long_options[] = {
 
 static int take_number(const char *option, const char *text, double least, double most, double *number)
 {
-	double value;
-	if (!hb_number_parse(text, &value) || !(value >= least && value <= most))
-		return hb_cli_usage_error(COMMAND, "--%s %s: must be a number from %g to %g", option, text, least,
-					  most);
-	*number = value;
-	return HB_EXIT_OK;
+	return hb_cli_parse_number(COMMAND, option, text, least, most, number);
 }
 
 /* Returns the next word of a list with commas and moves *list behind it; NULL after the last word. Writes to the list. */

@@ -7,12 +7,12 @@
 
 #include "base/clock.h"
 #include "base/nearest.h"
+#include "base/parse_number.h"
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/sim_phases.h"
 #include "sim/sharing_modes.h"
-#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>

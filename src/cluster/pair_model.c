@@ -2,8 +2,8 @@
 /* The pair model; see pair_model.h. */
 #include "cluster/pair_model.h"
 
+#include "base/parse_number.h"
 #include "trace/csv.h"
-#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,10 +2,10 @@
 /* Pods and duty; see pods.h. */
 #include "cluster/pods.h"
 
+#include "base/parse_number.h"
 #include "base/rng.h"
 #include "cluster/pair_model.h"
 #include "trace/csv.h"
-#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -139,6 +139,14 @@ struct hb_action {
 
 struct hb_policy_ops;
 
+/*
+ * Bounds of moves of elastic memory. HP's call waits a second longer than its need is served (shim/memory_account.c); one tenant
+ * that does not answer leaves time for another one. The daemon's orders expire a little before the core gives the tenant up.
+ */
+#define HB_MEMORY_NEED_LIMIT_NS INT64_C(7000000000) /* from a need of HP to its answer */
+#define HB_MEMORY_MOVE_LIMIT_NS INT64_C(4500000000) /* for one tenant to move, where HP waits */
+#define HB_MEMORY_STEP_LIMIT_NS INT64_C(2000000000) /* the same where nobody waits: a return, an idle tenant */
+
 /* Fill with hb_core_config_init(), then change what matters. */
 struct hb_core_config {
 	const char *policy;              /* a name in policies.def */

@@ -11,18 +11,15 @@
  *  3. Tenants without work on the GPU for IDLE_NS come before all others.
  *  4. Peers take what they have room for, the host the rest.
  *  5. A tenant that moves less than 7/8 of what it was asked for, or does not answer
- *     within MOVE_LIMIT_NS, is skipped for SKIP_NS. What is missing is asked for again,
+ *     within HB_MEMORY_MOVE_LIMIT_NS, is skipped for SKIP_NS. What is missing is asked for again,
  *     also from a tenant that moved nearly all of it: other programs may take a little
  *     of the room meanwhile, the driver for its page tables as well.
  *  6. If all that can move does not suffice, nothing moves.
- *  7. Every need is answered, at the latest after NEED_LIMIT_NS. Needs are served in
+ *  7. Every need is answered, at the latest after HB_MEMORY_NEED_LIMIT_NS. Needs are served in
  *     the order in which they came.
  *
  * Example. HP needs 20 GiB, 4 are free. LP tenants a, b, c can move 10, 30 and 60 GiB:
  * b moves 16. If b has had work a moment ago and c has not for two seconds, c moves.
- *
- * The bounds follow HP's call, which waits 8 s: one tenant that does not answer leaves
- * time for another one.
  */
 #include "base/units.h"
 #include "core/core_priv.h"
@@ -31,8 +28,6 @@
 
 #define IDLE_NS INT64_C(1000000000)
 #define SKIP_NS INT64_C(10000000000)
-#define MOVE_LIMIT_NS INT64_C(4500000000)
-#define NEED_LIMIT_NS INT64_C(7000000000)
 
 /* ---- which tenants move ---- */
 
@@ -98,7 +93,7 @@ static uint64_t order_move(struct hb_core *core, struct hb_slot *slot, uint64_t 
 	memory->host_bytes -= bytes - peer;
 	slot->memory.ordered_bytes = bytes;
 	memory->n_orders++;
-	slot->memory.answer_by_ns = core->now_ns + MOVE_LIMIT_NS;
+	slot->memory.answer_by_ns = core->now_ns + HB_MEMORY_MOVE_LIMIT_NS;
 	if (slot->memory.answer_by_ns > memory->answer_by_ns)
 		slot->memory.answer_by_ns = memory->answer_by_ns;
 	struct hb_action *action = hb_core_emit(core, HB_ACTION_MEMORY_MOVE, slot->tenant.id);
@@ -127,7 +122,7 @@ static void start_need(struct hb_core *core)
 	core->memory.host_bytes = need->host_bytes;
 	core->memory.guest_bytes = need->guest_bytes;
 	core->memory.evicting_bytes = 0;
-	core->memory.answer_by_ns = core->now_ns + NEED_LIMIT_NS;
+	core->memory.answer_by_ns = core->now_ns + HB_MEMORY_NEED_LIMIT_NS;
 	hb_returns_post_room(core, 0); /* HP uses the room; the owner posts what is left */
 }
 
@@ -146,7 +141,7 @@ static void order_eviction(struct hb_core *core, uint64_t bytes)
 	struct hb_memory_moves *memory = &core->memory;
 	memory->evicting_bytes = hb_bytes_least(bytes, memory->guest_bytes);
 	memory->guest_bytes = 0;
-	memory->evicted_by_ns = core->now_ns + MOVE_LIMIT_NS;
+	memory->evicted_by_ns = core->now_ns + HB_MEMORY_MOVE_LIMIT_NS;
 	if (memory->evicted_by_ns > memory->answer_by_ns)
 		memory->evicted_by_ns = memory->answer_by_ns;
 	hb_core_emit(core, HB_ACTION_MEMORY_EVICT, memory->asker)->memory_evict.evict_bytes = memory->evicting_bytes;

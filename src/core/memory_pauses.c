@@ -10,7 +10,7 @@
  *  2. No step begins while HP needs memory or other memory moves. A need that comes
  *     during a step waits for its end.
  *  3. A tenant that moves less than it was asked for, or does not answer within
- *     STEP_LIMIT_NS, is skipped for SKIP_NS.
+ *     HB_MEMORY_STEP_LIMIT_NS, is skipped for SKIP_NS.
  *  4. While the tenant has no work, nothing of its memory returns.
  *  5. A tenant that wants to run waits for its memory. All of it for which there is
  *     room returns in one step; then the tenant runs, however much returned.
@@ -27,7 +27,6 @@
 #include <errno.h>
 
 #define STEP_BYTES (UINT64_C(1) << 30) /* some 40 ms, for which a need of HP waits */
-#define STEP_LIMIT_NS INT64_C(2000000000)
 #define SKIP_NS INT64_C(10000000000)
 
 static int64_t latest(int64_t a, int64_t b)
@@ -91,7 +90,7 @@ static void move_out(struct hb_core *core)
 	if (!first)
 		return;
 	first->memory.pausing_bytes = hb_bytes_least(first->memory.movable_bytes, STEP_BYTES);
-	begin_step(core, first, STEP_LIMIT_NS);
+	begin_step(core, first, HB_MEMORY_STEP_LIMIT_NS);
 	struct hb_action *action = hb_core_emit(core, HB_ACTION_MEMORY_MOVE, first->tenant.id);
 	action->memory_move.host_bytes = first->memory.pausing_bytes;
 	action->memory_move.pause = true;
@@ -112,7 +111,7 @@ static void wake(struct hb_core *core, struct hb_slot *slot)
 	slot->memory.quiet_since_ns = core->now_ns;
 	slot->memory.returning_bytes = bytes;
 	if (bytes)
-		begin_step(core, slot, STEP_LIMIT_NS);
+		begin_step(core, slot, HB_MEMORY_STEP_LIMIT_NS);
 	struct hb_action *action = hb_core_emit(core, HB_ACTION_MEMORY_RETURN, slot->tenant.id);
 	action->memory_return.return_bytes = bytes;
 	action->memory_return.wake = true;

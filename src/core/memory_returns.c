@@ -10,7 +10,7 @@
  *     memory. A need that comes during a step waits for its end, and ends the room.
  *  3. Tenants that have work come first; of several, the one with the smallest id.
  *  4. A tenant that returns less than it was asked for, or does not answer within
- *     STEP_LIMIT_NS, is skipped for SKIP_NS.
+ *     HB_MEMORY_STEP_LIMIT_NS, is skipped for SKIP_NS.
  *  5. Nothing returns of a tenant that memory_pauses.c keeps away.
  *
  * Example. Tenant a has 160 MiB elsewhere. HP frees 10 GiB. Ten seconds later a returns
@@ -23,7 +23,6 @@
 
 #define STEP_BYTES (UINT64_C(64) << 20) /* a granule (decision 0025): calls are held back for some ms */
 #define SKIP_NS INT64_C(10000000000)
-#define STEP_LIMIT_NS INT64_C(2000000000)
 
 /* Also after a move or a return, whose end changes the room. */
 static void update_room(struct hb_core *core, uint64_t bytes)
@@ -82,7 +81,7 @@ void hb_returns_settle(struct hb_core *core)
 	if (!slot)
 		return;
 	slot->memory.returning_bytes = hb_bytes_least(slot->memory.away_bytes, STEP_BYTES);
-	slot->memory.answer_by_ns = core->now_ns + STEP_LIMIT_NS;
+	slot->memory.answer_by_ns = core->now_ns + HB_MEMORY_STEP_LIMIT_NS;
 	memory->returner = slot->tenant.id;
 	hb_core_emit(core, HB_ACTION_MEMORY_RETURN, slot->tenant.id)->memory_return.return_bytes =
 		slot->memory.returning_bytes;

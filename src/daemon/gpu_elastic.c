@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moves of LP's memory on one GPU; see gpu_elastic.h. */
 #include "daemon/gpu_elastic.h"
+#include "core/core.h"
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -17,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* HP's call waits 8 s. The core answers after 7 s. */
-#define NEED_LIMIT_NS (7500 * HB_NS_PER_MS)
+/* The core should have answered by then, and HP's call still waits. */
+#define NEED_LIMIT_NS (HB_MEMORY_NEED_LIMIT_NS + HB_NS_PER_S / 2)
 /* HP's process calls the driver again at once. Until then LP gets no more memory. */
 #define HOLD_NS HB_NS_PER_S
 /* An allocation that failed again so soon after the answer: what the driver shows as free did not suffice. */

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "core/core.h"
 #include "daemon/daemon.h"
 #include "daemon/elastic_records.h"
 #include "daemon/elastic_state.h"
@@ -18,12 +19,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/*
- * Orders expire a little before the core counts the tenant as one that does not answer: 4.5 s where HP waits for the memory, so that
- * the work in flight of a program that launches far ahead can end, and 2 s otherwise.
- */
-#define AWAY_LIMIT_NS (4300 * HB_NS_PER_MS)
-#define OTHER_LIMIT_NS (1900 * HB_NS_PER_MS)
+/* So much earlier than the core gives the tenant up, an order expires. */
+#define EARLY_NS INT64_C(150000000)
 
 static const char *const results[] = {
 #define HB_MOVE_RESULT(name, key, text) [HB_MOVE_##name] = (text),
@@ -82,7 +79,8 @@ static uint64_t choose_peer_bytes(const struct hb_order_wish *wish, const struct
 
 static int64_t limit_of(enum hb_order_direction direction)
 {
-	return direction == HB_ORDER_AWAY || direction == HB_ORDER_LEAVE ? AWAY_LIMIT_NS : OTHER_LIMIT_NS;
+	bool for_high = direction == HB_ORDER_AWAY || direction == HB_ORDER_LEAVE;
+	return (for_high ? HB_MEMORY_MOVE_LIMIT_NS : HB_MEMORY_STEP_LIMIT_NS) - EARLY_NS;
 }
 
 static void order_record(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t index,

@@ -21,14 +21,14 @@
  *	                     launches)
  *
  * The plan is the s and e with the least HP delay + kept weight * LP's loss in hits +
- * weight * LP's loss in vain, or no takeover if that costs less. This is the expected loss under the empirical distribution. The
- * window replaces a decay: it forgets as well, and keeps exact samples. Candidates for s
- * are the sorted outcomes minus ready_ns (the cost is piecewise linear, so its minimum is
+ * weight * LP's loss in vain, or no takeover if that costs less. This is the expected
+ * loss under the empirical distribution. The window replaces a decay: it forgets as
+ * well, and keeps exact samples. Candidates for s are the sorted outcomes minus ready_ns (the cost is piecewise linear, so its minimum is
  * at such a corner); for each, one pass over the outcomes gives the best e. A plan has to
  * cover four launches at least, so that it is not made for the longest outcome alone.
  *
- * Example. switch 190 us, ready 260 us, weight 0.1, kept weight 0.05. Of 64 outcomes 60 are evenly between
- * 300 and 420 us, 4 had no launch. A takeover from 40 us (300 - 260) to 467 us (420 plus a
+ * Example. switch 190 us, ready 260 us, weight 0.1, kept weight 0.05. Of 64 outcomes 60
+ * are evenly between 300 and 420 us, 4 had no launch. A takeover from 40 us (300 - 260) to 467 us (420 plus a
  * quarter of a switch) hides the switch for all 60: LP loses 60 * (320 - 190) us on
  * average in hits and 4 * (427 + 380) us in vain, weighted 0.71 ms; without a takeover HP
  * loses 60 * 190 us = 11.4 ms. With 4 launches and 60 outcomes without one the takeover costs

@@ -127,12 +127,6 @@ static int take_idle_period(struct dra_node *node, const char *value)
 	return -1;
 }
 
-static int take_gpu(struct dra_node *node, const char *value)
-{
-	node->simulated = strcmp(value, "sim") == 0;
-	return node->simulated ? -1 : hb_k8s_usage_error("--gpu: '%s' is not sim", value);
-}
-
 static int take_folder(const char *option, const char *value, const char **folder)
 {
 	if (value[0] != '/' || strlen(value) > FOLDER_MAX - 64)
@@ -166,7 +160,7 @@ static int take_option(struct dra_node *node, int code, const char *value)
 	case 's':
 		return take_folder("credentials", value, &node->config.server.credentials);
 	case 'g':
-		return take_gpu(node, value);
+		return hb_k8s_take_gpu(value, &node->simulated);
 	case 'h':
 		fputs(usage, stdout);
 		return 0;

@@ -146,10 +146,10 @@ static int take_kubelet(struct k8s_node *node, const char *value)
 	return -1;
 }
 
-static int take_gpu(struct k8s_node *node, const char *value)
+int hb_k8s_take_gpu(const char *value, bool *simulated)
 {
-	node->simulated = strcmp(value, "sim") == 0;
-	return node->simulated ? -1 : hb_k8s_usage_error("--gpu: '%s' is not sim", value);
+	*simulated = strcmp(value, "sim") == 0;
+	return *simulated ? -1 : hb_k8s_usage_error("--gpu: '%s' is not sim", value);
 }
 
 static int take_option(struct k8s_node *node, int code, const char *value)
@@ -164,7 +164,7 @@ static int take_option(struct k8s_node *node, int code, const char *value)
 	case 'k':
 		return take_kubelet(node, value);
 	case 'g':
-		return take_gpu(node, value);
+		return hb_k8s_take_gpu(value, &node->simulated);
 	case 'c':
 		node->config.cdi_file = value;
 		return -1;

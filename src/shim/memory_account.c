@@ -20,7 +20,7 @@
 #define ASK_MOST_NS (4 * HB_NS_PER_S)
 #define ASK_AGAIN_NS (20 * HB_NS_PER_MS)
 #define ASK_TRIES 3
-/* The same for an allocation of HP and memory of LP that moves away. */
+/* The same for an allocation of HP and memory of LP that moves away: longer than HB_MEMORY_NEED_LIMIT_NS of core/core.h. */
 #define ROOM_MOST_NS (8 * HB_NS_PER_S)
 #define ROOM_ROUNDS 3
 

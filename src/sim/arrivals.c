@@ -2,10 +2,10 @@
 /* Arrival times; see arrivals.h for the specs. */
 #include "sim/arrivals.h"
 
+#include "base/parse_number.h"
 #include "base/rng.h"
 #include "trace/grow.h"
 #include "trace/line_reader.h"
-#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* RFC 4180 rows with a header; see csv.h. */
 #include "trace/csv.h"
 
-#include "trace/parse_number.h"
+#include "base/parse_number.h"
 #include "trace/trace_op.h"
 
 #include <errno.h>

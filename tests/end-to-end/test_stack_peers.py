@@ -49,23 +49,16 @@ class Peers(unittest.TestCase):
         low.process.stdin.close()
         self.assertEqual(low.ended(), 0)
 
-    def test_guests_leave_for_high_priority(self):
-        with Stack(gpus=2, scale=0.1, mps=False, config=CONFIG, HB_SIM_MEMORY=str(GPU)) as stack:
-            low, high = self.move_to_peer(stack)
-            everything = GPU - CONTEXT
-            second = stack.start("high", "memory", CHUNK, 1, 1, options=("--memory", str(everything)), CUDA_VISIBLE_DEVICES="1")
-            self.assertEqual(second.expect("granted"), f"granted: {everything}, wrong: 0", self.explain(stack))
-            self.check_left(stack, low)
-            self.end(low, high, second)
-
-    def test_guests_leave_for_low_priority(self):
-        with Stack(gpus=2, scale=0.1, mps=False, config=CONFIG, HB_SIM_MEMORY=str(GPU)) as stack:
-            low, high = self.move_to_peer(stack)
-            everything = GPU - CONTEXT
-            second = stack.start("low", "memory", CHUNK, 1, 1, options=("--memory", str(everything)), CUDA_VISIBLE_DEVICES="1")
-            self.assertEqual(second.expect("granted"), f"granted: {everything}, wrong: 0", self.explain(stack))
-            self.check_left(stack, low)
-            self.end(low, high, second)
+    def test_guests_leave_for_a_program_of_any_priority(self):
+        for priority in ("high", "low"):
+            with (self.subTest(priority=priority),
+                  Stack(gpus=2, scale=0.1, mps=False, config=CONFIG, HB_SIM_MEMORY=str(GPU)) as stack):
+                low, high = self.move_to_peer(stack)
+                everything = GPU - CONTEXT
+                second = stack.start(priority, "memory", CHUNK, 1, 1, options=("--memory", str(everything)), CUDA_VISIBLE_DEVICES="1")
+                self.assertEqual(second.expect("granted"), f"granted: {everything}, wrong: 0", self.explain(stack))
+                self.check_left(stack, low)
+                self.end(low, high, second)
 
     def test_the_next_daemon_knows_the_guests(self):
         with Stack(gpus=2, scale=0.1, mps=False, config=CONFIG, HB_SIM_MEMORY=str(GPU)) as stack:

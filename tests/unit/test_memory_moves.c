@@ -16,8 +16,6 @@
 #define HIGH 3 /* the first tenants are HP */
 #define STEPS 30000
 #define MS INT64_C(1000000)
-#define NEED_LIMIT_NS (7000 * MS)
-#define MOVE_LIMIT_NS (4500 * MS)
 #define SKIP_NS (10000 * MS)
 
 struct model {
@@ -37,7 +35,7 @@ static void check_move(struct model *model, const struct hb_action *action)
 	uint32_t id = action->tenant;
 	uint64_t bytes = action->memory_move.peer_bytes + action->memory_move.host_bytes;
 	assert_true(id >= HIGH && id < TENANTS && model->present[id]);
-	/* One order at a time; one that was not answered in 4.5 s is over. */
+	/* One order at a time; one that was not answered in time is over. */
 	assert_true(!model->ordered[id] || model->now_ns - model->ordered_ns[id] >= SKIP_NS);
 	assert_true(model->refused_ns[id] < 0 || model->now_ns - model->refused_ns[id] >= SKIP_NS);
 	assert_true(bytes && bytes <= model->movable[id]);
@@ -112,7 +110,7 @@ static void answer_order(struct model *model, uint32_t id)
 	uint64_t ordered = model->ordered[id], kind = hb_rng_below(&model->rng, 8);
 	uint64_t moved = kind == 0 ? 0 : kind == 1 ? hb_rng_below(&model->rng, ordered) : ordered + kind / 7;
 	event.memory_moved.moved_bytes = moved;
-	if (model->now_ns - model->ordered_ns[id] < MOVE_LIMIT_NS) {
+	if (model->now_ns - model->ordered_ns[id] < HB_MEMORY_MOVE_LIMIT_NS) {
 		model->movable[id] -= moved < model->movable[id] ? moved : model->movable[id];
 		/* Not earlier: the core may have given up the order any time since then. */
 		model->refused_ns[id] = moved < ordered - ordered / 8 ? model->ordered_ns[id] : -1;
@@ -139,7 +137,7 @@ static void check_bounds(const struct model *model)
 {
 	for (uint32_t id = 0; id < HIGH; id++)
 		if (model->needs[id])
-			assert_true(model->now_ns - model->need_ns[id] <= HIGH * NEED_LIMIT_NS);
+			assert_true(model->now_ns - model->need_ns[id] <= HIGH * HB_MEMORY_NEED_LIMIT_NS);
 }
 
 static void one_step(struct model *model)

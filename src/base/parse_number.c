@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses decimal numbers strictly; see parse_number.h. */
-#include "trace/parse_number.h"
+#include "base/parse_number.h"
 
 #include <math.h>
 #include <stdlib.h>

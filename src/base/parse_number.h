@@ -3,8 +3,8 @@
  * Decimal numbers in files and specs. Stricter than strtod(): the whole text
  * must be a decimal number, so that "nan", "0x10", "1 2" and "" are errors.
  */
-#ifndef HB_SIM_NUMBER_H
-#define HB_SIM_NUMBER_H
+#ifndef HB_BASE_PARSE_NUMBER_H
+#define HB_BASE_PARSE_NUMBER_H
 
 #include <stdbool.h>
 
