@@ -27,9 +27,16 @@ static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool no_more;       /* further handles are the driver's */
 static _Atomic(uint64_t) counter; /* not reset in a forked child, so that its numbers differ from the parent's */
 
-static bool is_number(CUmemGenericAllocationHandle handle)
+static bool looks_like_number(CUmemGenericAllocationHandle handle)
 {
 	return handle >> NUMBER_SHIFT == NUMBERS;
+}
+
+/* Whether the shim has given this number, now or before. Everything else belongs to the driver. */
+static bool is_number(CUmemGenericAllocationHandle handle)
+{
+	uint64_t place = handle & ((UINT64_C(1) << NUMBER_SHIFT) - 1);
+	return looks_like_number(handle) && place && place <= atomic_load(&counter);
 }
 
 static struct hb_granules *granules_of(const struct own_handle *own)
@@ -215,7 +222,7 @@ CUresult hb_own_create(CUmemGenericAllocationHandle *handle, size_t bytes, const
 		       unsigned long long flags)
 {
 	CUresult result = HB_REAL(cuMemCreate)(handle, bytes, prop, flags);
-	if (result == CUDA_SUCCESS && is_number(*handle))
+	if (result == CUDA_SUCCESS && looks_like_number(*handle))
 		atomic_store(&no_more, true); /* the driver uses such numbers itself */
 	if (result != CUDA_SUCCESS || !can_move(bytes, prop, flags) || !hb_elastic_prepare(prop->location.id))
 		return result;
