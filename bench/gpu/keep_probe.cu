@@ -24,24 +24,41 @@
 		} \
 	} while (0)
 
-enum variant { NOTHING, OWN, OWN_THREE, TWO_STREAMS, SAME, BESIDE, BEFORE_RELEASE, N_VARIANTS };
+enum variant {
+	NOTHING,
+	OWN,
+	OWN_THREE,
+	TWO_STREAMS,
+	SAME,
+	SAME_FOUR,
+	BESIDE,
+	BEFORE_RELEASE,
+	THREE_BEFORE_RELEASE,
+	STANDING,
+	STANDING_TWO,
+	N_VARIANTS
+};
 static const char *const names[N_VARIANTS] = {
 	"nothing",
 	"two kernels on a stream of their own",
 	"three kernels there",
 	"two kernels on each of two streams",
 	"two kernels on the stream of the graph",
+	"four kernels on the stream of the graph",
 	"a kernel beside the last 100 us",
 	"two kernels, queued before the release",
+	"three kernels, queued before the release",
+	"a kernel that runs beside the whole graph",
+	"a kernel beside the whole graph, one behind",
 };
 
-enum { NODES = 100, NODE_NS = 9000, LIMIT_NS = 2000000 };
+enum { NODES = 100, NODE_NS = 9000, LIMIT_NS = 3000000 };
 
 static cudaStream_t work, own, other;
 static cudaEvent_t done;
 static cudaGraphExec_t graph;
-static volatile uint32_t *words;   // [2]; a kernel that keeps the GPU ends when its word reaches its number
-static volatile uint64_t *begun;   // [2]; not 0: the kernel of the word has begun
+static volatile uint32_t *words; // [2]; a kernel that keeps the GPU ends when its word reaches its number
+static volatile uint64_t *begun; // [2]; not 0: the kernel of the word has begun
 
 static int64_t now_ns()
 {
@@ -80,36 +97,55 @@ static void queue(cudaStream_t stream, bool behind, int word, uint32_t number, i
 		keep<<<1, 1, 0, stream>>>(words + word, number, 0, NULL);
 }
 
+/* Two words are used in turn if the kernels of a step are queued before those of the step before are released. */
+static bool uses_two_words(enum variant variant)
+{
+	return variant >= BEFORE_RELEASE;
+}
+
 static void queue_variant(enum variant variant, int64_t launched_ns, int word, uint32_t number)
 {
+	bool waits = variant == OWN || variant == OWN_THREE || variant == TWO_STREAMS || variant == BEFORE_RELEASE ||
+		     variant == THREE_BEFORE_RELEASE;
+	int kernels = variant == OWN_THREE || variant == THREE_BEFORE_RELEASE ? 3
+		      : variant == SAME_FOUR                                  ? 4
+		      : variant == STANDING                                   ? 1
+									      : 2;
 	while (variant == BESIDE && now_ns() - launched_ns < NODES * NODE_NS - 50000)
 		;
 	begun[word] = 0;
 	if (variant != NOTHING)
-		queue(variant == SAME ? work : own, variant != SAME && variant != BESIDE, word, number, variant == OWN_THREE ? 3 : 2);
+		queue(variant == SAME || variant == SAME_FOUR ? work : own, waits, word, number, kernels);
 	if (variant == TWO_STREAMS)
 		queue(other, true, word, number, 2);
 }
 
 static void measure(enum variant variant, int64_t gap_ns, double seconds)
 {
-	std::vector<double> took_us;
-	size_t kept = 0;
+	std::vector<double> took_us, kept_us;
 	uint32_t number = 0;
 	for (int64_t until_ns = now_ns() + (int64_t)(seconds * 1e9); now_ns() < until_ns; number++) {
-		int last = variant == BEFORE_RELEASE ? (number + 1) % 2 : 0, word = variant == BEFORE_RELEASE ? number % 2 : 0;
+		bool two = uses_two_words(variant), stands = variant == STANDING || variant == STANDING_TWO;
+		int last = two ? (number + 1) % 2 : 0, word = two ? number % 2 : 0;
 		int64_t begin_ns = now_ns();
-		kept += number > 0 && begun[last] != 0;
+		bool kept = number > 0 && begun[last] != 0;
+		if (stands) {
+			queue_variant(variant, begin_ns, word, number + 1);
+			words[last] = number;
+		}
 		OK(cudaGraphLaunch(graph, work));
-		if (variant != BEFORE_RELEASE)
+		if (!two)
 			words[0] = number;
 		OK(cudaEventRecord(done, work));
-		queue_variant(variant, begin_ns, word, number + 1);
-		if (variant == BEFORE_RELEASE)
+		if (!stands)
+			queue_variant(variant, begin_ns, word, number + 1);
+		if (two && !stands)
 			words[last] = number;
 		OK(cudaEventSynchronize(done));
 		int64_t end_ns = now_ns();
 		took_us.push_back((double)(end_ns - begin_ns) * 1e-3);
+		if (kept)
+			kept_us.push_back(took_us.back());
 		while (now_ns() - end_ns < gap_ns)
 			;
 	}
@@ -117,9 +153,11 @@ static void measure(enum variant variant, int64_t gap_ns, double seconds)
 	OK(cudaDeviceSynchronize());
 	words[0] = words[1] = 0;
 	std::sort(took_us.begin(), took_us.end());
-	size_t n = took_us.size();
-	printf("gap %3lld us  %-40s p50 %7.1f  p90 %7.1f  p99 %7.1f us  n %zu  kept %.0f %%\n", (long long)gap_ns / 1000,
-	       names[variant], took_us[n / 2], took_us[n * 9 / 10], took_us[n * 99 / 100], n, 100.0 * (double)kept / (double)n);
+	std::sort(kept_us.begin(), kept_us.end());
+	size_t n = took_us.size(), kept = kept_us.size();
+	printf("gap %3lld us  %-40s p50 %7.1f  p90 %7.1f  p99 %7.1f us  n %zu  kept %.0f %%, p50 of these %.1f us\n",
+	       (long long)gap_ns / 1000, names[variant], took_us[n / 2], took_us[n * 9 / 10], took_us[n * 99 / 100], n,
+	       100.0 * (double)kept / (double)n, kept ? kept_us[kept / 2] : 0.0);
 	fflush(stdout);
 }
 
