@@ -24,7 +24,7 @@ from hbbench.process import Failed, Interrupted, Limits, Process, TimeIsUp  # no
 from hbbench.stage import Stage  # noqa: E402  pylint: disable=wrong-import-position
 from llm_suite import PLACES, words_of  # noqa: E402  pylint: disable=wrong-import-position
 
-RATES = {"cuda": {"text": 4, "graphs": 150}, "cpu": {"text": 1, "graphs": 4}}
+RATES = {"cuda": {"text": 3, "graphs": 150}, "cpu": {"text": 1, "graphs": 4}}
 KINDS = ["text", "graphs", "both"]
 SEQUENCE = ["text", "graphs", "text", "graphs"]
 BUCKET_S = 0.5

@@ -112,11 +112,15 @@ int64_t hb_process_foresight_wait(struct hb_process_foresight *process, int64_t 
 	uint32_t work = kind_of_work(process, kernels, graphs), kind = work + (reads ? HB_WAIT_KINDS / 2 : 0);
 	note_work(process, work);
 	*wait = (struct hb_process_wait){.since_ns = now_ns, .kind = kind, .kernels = kernels, .graphs = graphs};
-	if (reads && kernels + graphs == process->launches_read)
+	if (reads && kernels + graphs == process->launches_read) {
 		wait->since_ns = 0;
-	if (!wait->since_ns || process->shortest_wait_ns[wait->kind] < HB_DEFAULT_KEEP_LEAST_NS)
 		return 0;
-	return hb_foresight_keep_ns(&process->foresight, now_ns);
+	}
+	int64_t keep_ns = hb_foresight_keep_ns(&process->foresight, now_ns);
+	if (process->shortest_wait_ns[wait->kind] >= HB_DEFAULT_KEEP_LEAST_NS)
+		return keep_ns;
+	wait->keep_later = reads && keep_ns > 0;
+	return 0;
 }
 
 /* The shortest wait of a kind is what counts; it rises slowly, so that a change is noticed. */

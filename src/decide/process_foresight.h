@@ -37,6 +37,7 @@ enum { HB_WAIT_KINDS = 128 };
 struct hb_process_wait {
 	int64_t since_ns; /* start of the wait; 0 = the thread does not wait */
 	int64_t keep_ns;  /* the GPU stays with the process for this long after the work; 0 = it does not */
+	bool keep_later; /* a call that copies results: it does not wait itself, but the GPU should be kept after the work before it */
 	uint32_t kind;
 	uint64_t kernels, graphs; /* launches of the process before the wait */
 };

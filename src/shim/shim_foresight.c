@@ -291,6 +291,32 @@ static bool is_kept_already(const struct hb_process_wait *copy)
 	       copy->graphs == read_counter(HB_COUNT_graphs);
 }
 
+/*
+ * The end of this thread's work is marked on `stream`, before a copy of its results. The GPU has to be kept from that point on:
+ * during the copy it would go to LP.
+ */
+static __thread struct {
+	CUstream stream;
+	uint64_t kernels, graphs; /* launches of the process before the mark; kernels are never 0 then */
+} mark __attribute__((tls_model("initial-exec")));
+
+static void mark_work(CUstream stream)
+{
+	mark.kernels = mark.graphs = 0;
+	if (waiting.keep_later && hb_takeover_mark_work(stream)) {
+		mark.stream = stream;
+		mark.kernels = waiting.kernels;
+		mark.graphs = waiting.graphs;
+	}
+}
+
+/* Whether all work that this call waits for, copies aside, was launched before the mark. */
+static bool is_marked(CUstream stream, CUevent event)
+{
+	return mark.kernels + mark.graphs && mark.kernels == waiting.kernels && mark.graphs == waiting.graphs &&
+	       (event || mark.stream == stream);
+}
+
 void hb_shim_foresight_wait(CUstream stream, CUevent event, bool reads)
 {
 	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed) || is_kept_already(&waiting))
@@ -303,8 +329,10 @@ void hb_shim_foresight_wait(CUstream stream, CUevent event, bool reads)
 	int64_t keep_ns = hb_process_foresight_wait(&process, now_ns, read_counter(HB_COUNT_kernels),
 						    read_counter(HB_COUNT_graphs), reads, &waiting);
 	leave();
-	if (keep_ns && hb_takeover_keep(stream, event, keep_ns))
+	if (keep_ns && hb_takeover_keep(stream, event, is_marked(stream, event), keep_ns))
 		waiting.keep_ns = keep_ns;
+	else if (reads)
+		mark_work(stream);
 }
 
 void hb_shim_foresight_read_ends(void)

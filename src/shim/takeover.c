@@ -18,13 +18,17 @@
  * once. Takeover kernels are launched only when those before have ended, so
  * resetting the word revives no old kernel.
  *
- * To keep the GPU beyond the end of work there is a second kind of takeover
- * (KEEP) with its own word, because kernels of the first kind may still linger.
- * KEEP kernels wait for an event behind the work, so they run after the work and
- * not beside it.
+ * To keep the GPU beyond the end of work there are takeovers of other kinds
+ * (KEEP_EVEN and KEEP_ODD, in turn), because kernels of the first kind may still
+ * linger. KEEP kernels wait for an event behind the work, so they run after the
+ * work and not beside it. Those for the work in flight are queued before those of
+ * the work before are released: once their stream is empty the hardware loads
+ * low priority's channel in its place, and does not start a KEEP kernel in time
+ * (docs/decisions/0046-keeping-between-tokens.md).
  */
 #include "shim/takeover_slots.h"
 
+#include "decide/defaults.h"
 #include "shim/page_requests.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -231,7 +235,7 @@ static bool is_in_use(const struct takeover_slot *slot)
 static bool choose_stream(const struct takeover_slot *slot, enum takeover_kind kind, CUstream *stream)
 {
 	enum hb_takeover_where where = hb_takeover_choose_where(&apart, hb_clock_now_ns());
-	*stream = where == HB_TAKEOVER_ON_OWN ? slot->own_streams[kind] : CU_STREAM_LEGACY;
+	*stream = where == HB_TAKEOVER_ON_OWN ? hb_takeover_own_stream(slot, kind) : CU_STREAM_LEGACY;
 	return where == HB_TAKEOVER_ON_OWN || (where == HB_TAKEOVER_ON_LEGACY && !atomic_load(&hb_captures));
 }
 
@@ -248,9 +252,10 @@ static bool is_over(const struct takeover_slot *slot, enum takeover_kind kind, i
 	return result == CUDA_SUCCESS;
 }
 
-static bool launch_two(const struct takeover_slot *slot, unsigned index, enum takeover_kind kind, CUstream stream,
-		       int64_t limit_ns)
+static bool launch_kernels(const struct takeover_slot *slot, unsigned index, enum takeover_kind kind, CUstream stream,
+			   int64_t limit_ns)
 {
+	unsigned behind = kind == TAKE ? 1 : 2;
 	unsigned bit = hb_takeover_bit_of(index, kind);
 	atomic_store(&hb_takeover_page_of(bit)->began_ns, 0);
 	atomic_store(&hb_takeover_page_of(bit)->word, HB_TAKEOVER_KEEP);
@@ -266,8 +271,8 @@ static bool launch_two(const struct takeover_slot *slot, unsigned index, enum ta
 		return false;
 	}
 	CUresult result = hb_takeover_launch(slot, kind, stream, limit_ns);
-	if (result == CUDA_SUCCESS)
-		/* Only has to be queued behind the first, see takeover_kernel.h. */
+	for (unsigned i = 0; i < behind && result == CUDA_SUCCESS; i++)
+		/* These only have to be queued behind the first, see takeover_kernel.h. */
 		result = hb_takeover_launch(slot, kind, stream, 0);
 	if (result == CUDA_SUCCESS)
 		result = HB_REAL(cuEventRecord)(slot->over[kind], stream);
@@ -282,7 +287,7 @@ static bool take_with_slot(const struct takeover_slot *slot, unsigned index, int
 {
 	CUstream stream;
 	return choose_stream(slot, TAKE, &stream) && is_over(slot, TAKE, patience_ns) &&
-	       launch_two(slot, index, TAKE, stream, HB_FORESIGHT_TAKEOVER_MAX_NS);
+	       launch_kernels(slot, index, TAKE, stream, HB_FORESIGHT_TAKEOVER_MAX_NS);
 }
 
 /* With the lock held. */
@@ -343,20 +348,6 @@ static bool is_working(CUstream stream, CUevent event)
 	return (event ? HB_REAL(cuEventQuery)(event) : HB_REAL(cuStreamQuery)(stream)) == CUDA_ERROR_NOT_READY;
 }
 
-/*
- * The kernels that kept the GPU for the work in flight may still linger. The process launches nothing before its wait is
- * over, so they end now; else every second piece of work in a chain would find them still running. Gives up when the work is done.
- */
-static bool end_keep_before(const struct takeover_slot *slot, unsigned index, CUstream stream, CUevent event)
-{
-	int64_t until_ns = hb_clock_now_ns() + END_WAIT_NS;
-	release_bits(1u << hb_takeover_bit_of(index, KEEP));
-	while (!is_over(slot, KEEP, 0))
-		if (hb_takeover_has_fault() || hb_clock_now_ns() >= until_ns || !is_working(stream, event))
-			return false;
-	return true;
-}
-
 /* Queues the stream of KEEP kernels behind the work. The driver refuses a stream of a context that is not current. */
 static bool queue_behind_work(const struct takeover_slot *slot, CUstream keep, CUstream stream, CUevent event)
 {
@@ -367,33 +358,74 @@ static bool queue_behind_work(const struct takeover_slot *slot, CUstream keep, C
 	return HB_REAL(cuStreamWaitEvent)(keep, event ? event : slot->work_done, 0) == CUDA_SUCCESS;
 }
 
-/* With the lock held. */
-static bool keep_gpu(CUstream stream, CUevent event, int64_t keep_ns)
+/*
+ * With the lock held. The kernels that kept the GPU for the work in flight may still linger. They are released when those for
+ * the time after it are queued.
+ */
+static bool keep_gpu(struct takeover_slot *slot, unsigned index, CUstream stream, CUevent event, bool marked,
+		     int64_t keep_ns)
 {
-	unsigned index = 0;
-	const struct takeover_slot *slot = hb_takeover_stopped ? NULL : find_current_slot(&index);
 	CUstream keep;
-	if (!slot || !choose_stream(slot, KEEP, &keep) ||
-	    (keep == CU_STREAM_LEGACY && !event &&
-	     !is_apart(stream)) || /* the process would wait for the kernels, too */
-	    !end_keep_before(slot, index, stream, event) ||
-	    !queue_behind_work(slot, keep, stream, event))
+	if (!choose_stream(slot, KEEP_EVEN, &keep) ||
+	    (keep == CU_STREAM_LEGACY && !event && !is_apart(stream))) /* the process would wait for the kernels, too */
 		return false;
-	atomic_store(&keep_waits, true);
-	return launch_two(slot, index, KEEP, keep, keep_ns);
+	enum takeover_kind last = slot->kept_last, kind = last == KEEP_EVEN ? KEEP_ODD : KEEP_EVEN;
+	bool queued = is_over(slot, kind, 0) && queue_behind_work(slot, keep, stream, marked ? slot->work_done : event);
+	if (queued) {
+		atomic_store(&keep_waits, true);
+		queued = launch_kernels(slot, index, kind, keep, keep_ns);
+		slot->kept_last = kind;
+	}
+	if (last != TAKE)
+		release_bits(1u << hb_takeover_bit_of(index, last));
+	return queued;
 }
 
-bool hb_takeover_keep(CUstream stream, CUevent event, int64_t keep_ns)
+/* The slot of the calling thread's context, with the lock held, or NULL. The driver accepts calls during a capture elsewhere. */
+static struct takeover_slot *enter_slot(unsigned *index, CUstreamCaptureMode *mode)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	*mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	if (hb_takeover_has_fault() || atomic_load(&wide) || atomic_load(&hb_captures) ||
 	    pthread_mutex_trylock(&hb_takeover_lock) != 0)
-		return false;
-	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	bool kept = keep_gpu(stream, event, keep_ns);
+		return NULL;
+	struct takeover_slot *slot = hb_takeover_stopped ? NULL : find_current_slot(index);
+	if (slot)
+		HB_REAL(cuThreadExchangeStreamCaptureMode)(mode);
+	else
+		pthread_mutex_unlock(&hb_takeover_lock);
+	return slot;
+}
+
+static void exit_slot(CUstreamCaptureMode mode)
+{
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	pthread_mutex_unlock(&hb_takeover_lock);
+}
+
+bool hb_takeover_keep(CUstream stream, CUevent event, bool marked, int64_t keep_ns)
+{
+	unsigned index = 0;
+	CUstreamCaptureMode mode;
+	struct takeover_slot *slot = enter_slot(&index, &mode);
+	if (!slot)
+		return false;
+	/* The copies behind the mark do not count; the takeover thread ends the takeover in time. */
+	bool kept = keep_gpu(slot, index, stream, event, marked,
+			     keep_ns + (marked ? HB_DEFAULT_TAKEOVER_LINGER_NS : 0));
+	exit_slot(mode);
 	return kept;
+}
+
+bool hb_takeover_mark_work(CUstream stream)
+{
+	unsigned index = 0;
+	CUstreamCaptureMode mode;
+	const struct takeover_slot *slot = enter_slot(&index, &mode);
+	if (!slot)
+		return false;
+	bool marked = HB_REAL(cuEventRecord)(slot->work_done, stream) == CUDA_SUCCESS;
+	exit_slot(mode);
+	return marked;
 }
 
 bool hb_takeover_keep_begins(void)

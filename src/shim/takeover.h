@@ -94,10 +94,13 @@ enum hb_takeover_tried hb_takeover_try_fire(void);
 /*
  * The calling thread is about to wait for `stream` (or `event`). Queues takeover
  * kernels behind that work, which keep the GPU for keep_ns after the work and then
- * end by themselves. The work is not delayed. Takes about 8 us. False: the work is
- * done already, or the kernels cannot be queued now.
+ * end by themselves. `marked`: the kernels do not wait for what follows the mark of
+ * hb_takeover_mark_work(), which are copies only. The work is not delayed. Takes
+ * about 10 us. False: the work is done already, or the kernels cannot be queued now.
  */
-bool hb_takeover_keep(CUstream stream, CUevent event, int64_t keep_ns);
+bool hb_takeover_keep(CUstream stream, CUevent event, bool marked, int64_t keep_ns);
+/* Marks the end of the work on this stream. False: not possible now. */
+bool hb_takeover_mark_work(CUstream stream);
 /* The wait is over. True if the GPU is still kept. */
 bool hb_takeover_keep_begins(void);
 

@@ -25,6 +25,7 @@ static void take_slot(struct takeover_slot *slot, CUcontext context, CUdevice de
 	memset(slot->own_streams, 0, sizeof(slot->own_streams));
 	memset(slot->over, 0, sizeof(slot->over));
 	slot->work_done = NULL;
+	slot->kept_last = TAKE;
 	slot->module = NULL;
 	slot->kernel = NULL;
 	slot->address = 0;
@@ -58,12 +59,12 @@ void hb_takeover_add_context(CUcontext context, CUdevice device)
 /* With the context current. Whatever cannot be freed here is freed with the context. */
 static void tear_down(struct takeover_slot *slot, unsigned index)
 {
-	for (enum takeover_kind kind = TAKE; kind <= KEEP; kind++) {
-		if (slot->own_streams[kind])
-			HB_REAL(cuStreamDestroy_v2)(slot->own_streams[kind]);
+	for (unsigned i = 0; i < 2; i++)
+		if (slot->own_streams[i])
+			HB_REAL(cuStreamDestroy_v2)(slot->own_streams[i]);
+	for (enum takeover_kind kind = TAKE; kind < N_TAKEOVER_KINDS; kind++)
 		if (slot->over[kind])
 			HB_REAL(cuEventDestroy_v2)(slot->over[kind]);
-	}
 	if (slot->work_done)
 		HB_REAL(cuEventDestroy_v2)(slot->work_done);
 	if (slot->module)
@@ -159,12 +160,10 @@ static CUresult make_streams(struct takeover_slot *slot)
 	int least = 0, greatest = 0;
 	HB_REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
 	CUresult result = HB_REAL(cuEventCreate)(&slot->work_done, CU_EVENT_DISABLE_TIMING);
-	for (enum takeover_kind kind = TAKE; kind <= KEEP && result == CUDA_SUCCESS; kind++) {
-		result = HB_REAL(cuStreamCreateWithPriority)(&slot->own_streams[kind], CU_STREAM_NON_BLOCKING,
-							     greatest);
-		if (result == CUDA_SUCCESS)
-			result = HB_REAL(cuEventCreate)(&slot->over[kind], CU_EVENT_DISABLE_TIMING);
-	}
+	for (unsigned i = 0; i < 2 && result == CUDA_SUCCESS; i++)
+		result = HB_REAL(cuStreamCreateWithPriority)(&slot->own_streams[i], CU_STREAM_NON_BLOCKING, greatest);
+	for (enum takeover_kind kind = TAKE; kind < N_TAKEOVER_KINDS && result == CUDA_SUCCESS; kind++)
+		result = HB_REAL(cuEventCreate)(&slot->over[kind], CU_EVENT_DISABLE_TIMING);
 	return result;
 }
 

@@ -16,8 +16,11 @@
 
 #define PAGE_BYTES 4096
 
-/* Two kinds of takeovers of a context, each with its own alert bit and control word. */
-enum takeover_kind { TAKE, KEEP };
+/*
+ * Kinds of takeovers of a context, each with its own alert bit and control word. Of the two kinds that keep the GPU after
+ * the work, one waits behind the work in flight while the other may still run.
+ */
+enum takeover_kind { TAKE, KEEP_EVEN, KEEP_ODD, N_TAKEOVER_KINDS };
 
 enum takeover_slot_state { SLOT_FREE, SLOT_NEW, SLOT_READY, SLOT_LEAVING };
 
@@ -25,8 +28,9 @@ struct takeover_slot {
 	enum takeover_slot_state state;
 	_Atomic(CUcontext) context; /* written with the lock held */
 	CUdevice device;
-	CUstream own_streams[2]; /* by kind; used only if the process works on blocking streams */
-	CUevent over[2];         /* by kind: behind the takeover kernels launched last */
+	CUstream own_streams[2]; /* to take and to keep the GPU; used only if the process works on blocking streams */
+	CUevent over[N_TAKEOVER_KINDS]; /* behind the takeover kernels of that kind launched last */
+	enum takeover_kind kept_last;   /* the kind that kept the GPU last, or TAKE; with the lock held */
 	CUevent work_done;
 	CUmodule module;
 	CUfunction kernel;
@@ -47,22 +51,27 @@ extern _Atomic(char *) hb_takeover_pages;
 
 static inline size_t hb_takeover_offset_of(enum takeover_kind kind)
 {
-	return kind == KEEP ? PAGE_BYTES / 2 : 0;
+	return (size_t)kind * (PAGE_BYTES / 4);
 }
 
 static inline unsigned hb_takeover_bit_of(unsigned index, enum takeover_kind kind)
 {
-	return index + (kind == KEEP ? HB_TAKEOVER_CONTEXTS : 0);
+	return index + (unsigned)kind * HB_TAKEOVER_CONTEXTS;
 }
 
 static inline struct hb_takeover_page *hb_takeover_page_of(unsigned bit)
 {
 	char *first = atomic_load_explicit(&hb_takeover_pages, memory_order_acquire);
-	size_t offset = hb_takeover_offset_of(bit < HB_TAKEOVER_CONTEXTS ? TAKE : KEEP);
+	size_t offset = hb_takeover_offset_of((enum takeover_kind)(bit / HB_TAKEOVER_CONTEXTS));
 	return (struct hb_takeover_page *)(first + (size_t)(bit % HB_TAKEOVER_CONTEXTS) * PAGE_BYTES + offset);
 }
 
-/* takeover_context.c: launches one of the two takeover kernels. */
+static inline CUstream hb_takeover_own_stream(const struct takeover_slot *slot, enum takeover_kind kind)
+{
+	return slot->own_streams[kind != TAKE];
+}
+
+/* takeover_context.c: launches one takeover kernel. */
 CUresult hb_takeover_launch(const struct takeover_slot *slot, enum takeover_kind kind, CUstream stream,
 			    int64_t limit_ns);
 /* Switches takeovers off for this process. Always returns false. */

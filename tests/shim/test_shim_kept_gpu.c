@@ -153,6 +153,52 @@ static void read_results(void)
 	end();
 }
 
+static void note_end(void *ended)
+{
+	atomic_store((atomic_bool *)ended, true);
+}
+
+/*
+ * During the copy LP would get the GPU, so the GPU is kept from the end of the work on and not from the end of the copy. If only
+ * the copy still runs, it is too late to arrange that.
+ */
+static void copy_results_to_pinned_memory(void)
+{
+	enum { SMALL = 4096, LARGE = 128 << 20, TIMES = 20 };
+	CUdeviceptr memory;
+	void *result;
+	begin();
+	OK(CU(cuMemAlloc_v2)(&memory, LARGE));
+	OK(CU(cuMemHostAlloc)(&result, LARGE, 0));
+	for (int i = 0; hb_page_host_count(&host, HB_COUNT_takeovers_kept) < 3; i++) {
+		if (i % 64 == 0)
+			hint();
+		launch(kernel_long, stream);
+		OK(CU(cuMemcpyDtoHAsync_v2)(result, memory, SMALL, stream));
+		OK(CU(cuStreamSynchronize)(stream));
+	}
+	int64_t longest_ns = 0;
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers_kept);
+	for (int i = 0; i < TIMES; i++) {
+		atomic_bool ended = false;
+		launch(kernel_long, stream);
+		OK(CU(cuLaunchHostFunc)(stream, note_end, &ended));
+		OK(CU(cuMemcpyDtoHAsync_v2)(result, memory, LARGE, stream));
+		while (!atomic_load(&ended)) /* a query would end the request */
+			usleep(50);
+		usleep(500);
+		int64_t begin_ns = hb_clock_now_ns();
+		OK(CU(cuStreamSynchronize)(stream));
+		int64_t waited_ns = hb_clock_now_ns() - begin_ns;
+		longest_ns = waited_ns > longest_ns ? waited_ns : longest_ns;
+	}
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_kept) == before);
+	CHECK(longest_ns > 500000); /* a copy still ran, so a takeover behind it was possible */
+	OK(CU(cuMemFreeHost)(result));
+	OK(CU(cuMemFree_v2)(memory));
+	end();
+}
+
 static void wait_for_events(void)
 {
 	begin();
@@ -433,6 +479,11 @@ static void a_launch_after_results_were_copied_finds_the_gpu_kept(void **state)
 	run(read_results);
 }
 
+static void the_gpu_is_kept_from_the_end_of_the_work_and_not_of_a_copy_behind_it(void **state)
+{
+	run(copy_results_to_pinned_memory);
+}
+
 static void a_launch_after_a_wait_for_an_event_finds_the_gpu_kept(void **state)
 {
 	run(wait_for_events);
@@ -498,6 +549,7 @@ int main(void)
 		TEST(a_launch_soon_after_the_work_finds_the_gpu_kept),
 		TEST(requests_that_follow_each_other_all_find_the_gpu_kept),
 		TEST(a_launch_after_results_were_copied_finds_the_gpu_kept),
+		TEST(the_gpu_is_kept_from_the_end_of_the_work_and_not_of_a_copy_behind_it),
 		TEST(a_launch_after_a_wait_for_an_event_finds_the_gpu_kept),
 		TEST(the_gpu_is_not_kept_if_no_launch_follows),
 		TEST(the_gpu_is_not_kept_without_low_priority),
