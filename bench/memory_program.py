@@ -6,7 +6,8 @@
   memory_program.py hold BYTES CHUNK         allocates BYTES in chunks, writes and moves data in them, checks every byte
   memory_program.py segments BYTES CHUNK     the same in memory that it creates and maps itself, as PyTorch's segments can
   memory_program.py fill CHUNK               leaves less than CHUNK free; then allocates as its input says
-  memory_program.py train STEPS WIDTH ROWS   at each line of input, trains on ROWS rows with PyTorch and says the losses
+  memory_program.py train STEPS WIDTH ROWS   at each line of input, trains on ROWS rows with PyTorch and says the losses;
+                                             with a further argument 1 its optimizer is a fused one
   memory_program.py change STEPS BYTES       the same without PyTorch: changes memory step by step and says its checksums
 
 All but `train` call the driver API, so they also run over the simulated driver. They say what they did in lines of JSON.
@@ -218,13 +219,13 @@ def change(steps, size):
         say(event="trained", losses=sums, s=time.perf_counter() - begin)
 
 
-def train(steps, width, rows):
+def train(steps, width, rows, fused=0):
     import torch  # pylint: disable=import-outside-toplevel
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)
     layers = [layer for _ in range(8) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
     model = torch.nn.Sequential(*layers).cuda()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=bool(fused))
     data = torch.randn(rows, width, device="cuda")
 
     def step():

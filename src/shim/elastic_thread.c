@@ -15,6 +15,7 @@
 #include "shim/shim.h"
 
 #include <dirent.h>
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -93,6 +94,9 @@ bool hb_elastic_is_known_to_devices(void)
 
 /* ---- one move ---- */
 
+/* Where the time of a move goes. The log shows it (HB_LOG=info). */
+enum move_step { STEP_PREPARE, STEP_QUIET, STEP_COPY, STEP_EXCHANGE, STEP_END, MOVE_STEPS };
+
 /* The state of moving one part of an order. */
 struct elastic_move {
 	struct hb_page_elastic *record; /* NULL: the program itself wants an allocation home */
@@ -104,7 +108,29 @@ struct elastic_move {
 	int device;
 	CUstream stream;
 	bool broken;
+	int64_t step_ns[MOVE_STEPS], clock_ns; /* times; when the present step began */
 };
+
+/* Counts the time since the last call for this step. */
+static void end_step(struct elastic_move *m, enum move_step step)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	m->step_ns[step] += now_ns - m->clock_ns;
+	m->clock_ns = now_ns;
+}
+
+static void log_steps(const struct elastic_move *m, size_t bytes)
+{
+	const int64_t *ns = m->step_ns;
+	const char *where = m->only || (m->to->type == CU_MEM_LOCATION_TYPE_DEVICE && m->to->id == m->device) ? "home"
+			    : m->to->type == CU_MEM_LOCATION_TYPE_DEVICE ? "to a peer"
+									 : "to the host";
+	hb_log_info("elastic memory: moved %zu MiB %s; preparing took %" PRId64
+		    " us, waiting for work in flight %" PRId64 ", for copies %" PRId64 ", exchanging %" PRId64
+		    ", giving back %" PRId64,
+		    bytes >> 20, where, ns[STEP_PREPARE] / HB_NS_PER_US, ns[STEP_QUIET] / HB_NS_PER_US,
+		    ns[STEP_COPY] / HB_NS_PER_US, ns[STEP_EXCHANGE] / HB_NS_PER_US, ns[STEP_END] / HB_NS_PER_US);
+}
 
 static bool is_late(const struct elastic_move *m)
 {
@@ -222,15 +248,19 @@ static enum hb_move_result move_slices(struct elastic_move *m, const struct orde
 	while (reason == HB_MOVE_MOVED && m->move) {
 		size_t bytes = 0;
 		enum hb_move_result following = begin_next_slice(m, size, *moved);
+		end_step(m, STEP_PREPARE);
 		reason = await_copy(m);
 		if (reason == HB_MOVE_MOVED && m->next)
 			following = start_copy(m, m->next);
+		end_step(m, STEP_COPY);
 		if (reason == HB_MOVE_MOVED)
 			reason = exchange_granules(m, &bytes);
+		end_step(m, STEP_EXCHANGE);
 		*moved += bytes;
 		if (reason != HB_MOVE_MOVED)
 			break;
 		hb_granule_move_end(m->move);
+		end_step(m, STEP_END);
 		m->move = m->next;
 		m->next = NULL;
 		reason = following;
@@ -262,7 +292,8 @@ static enum hb_move_result carry_out(struct elastic_move *m, struct order_size *
 	else if (!held || !wait_until_quiet(until_ns))
 		reason = is_late(m) ? HB_MOVE_LATE : HB_MOVE_BUSY;
 	else {
-		size->begin_ns = hb_clock_now_ns();
+		end_step(m, STEP_QUIET);
+		size->begin_ns = m->clock_ns;
 		reason = move_slices(m, size, moved);
 	}
 	wait_and_close_stream(m); /* while calls are held, no context can be destroyed */
@@ -287,9 +318,13 @@ static enum hb_move_result move_memory(struct elastic_move *m, size_t wanted, si
 		return HB_MOVE_CAPTURE;
 	m->stream = NULL;
 	m->next = NULL;
+	memset(m->step_ns, 0, sizeof(m->step_ns));
+	m->clock_ns = hb_clock_now_ns();
 	enum hb_move_result reason = begin_slice(m, wanted, &m->move);
+	end_step(m, STEP_PREPARE);
 	if (reason == HB_MOVE_MOVED)
 		reason = carry_out(m, &size, &bytes);
+	log_steps(m, bytes);
 	*moved += bytes;
 	return bytes >= wanted && reason != HB_MOVE_BROKEN ? HB_MOVE_MOVED : reason;
 }
