@@ -36,6 +36,8 @@
 #define UNDO_MOST_NS (2 * HB_NS_PER_S)
 #define LOOK_NS (100 * HB_NS_PER_US) /* between two looks at work in flight */
 #define UNDO_AGAIN_NS (10 * HB_NS_PER_MS)
+#define SPARES_AFTER_NS \
+	HB_NS_PER_S /* page-locking delays other programs' driver calls, such as the allocation for which memory moved */
 #define IDLE_NS (100 * HB_NS_PER_MS) /* the longest sleep; sizes on the page may be older by this */
 
 static atomic_bool started;
@@ -43,7 +45,8 @@ static atomic_bool changed;
 
 /* Held while the thread acts; guards the next. */
 static pthread_mutex_t acting = PTHREAD_MUTEX_INITIALIZER;
-static bool stopped; /* the process is exiting: the driver may be gone */
+static bool stopped;            /* the process is exiting: the driver may be gone */
+static int64_t spares_after_ns; /* until then no host memory is prepared */
 
 /* The host; its granules are on the node that is nearest to their device, whatever the number here. */
 static const CUmemLocation host = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
@@ -467,6 +470,8 @@ static void serve_order(const struct hb_place *place, int device, struct hb_page
 	enum hb_move_result reason = execute_order(&m, &moved);
 	if (order.home)
 		hb_elastic_note_home(device);
+	else
+		spares_after_ns = hb_clock_now_ns() + SPARES_AFTER_NS;
 	hb_elastic_answer(place, device, record, &order, reason, moved);
 }
 
@@ -476,7 +481,8 @@ static void serve_order(const struct hb_place *place, int device, struct hb_page
 static bool keep_spares(struct hb_granules *granules)
 {
 	bool more = false;
-	if (is_capturing() || hb_granules_keep_spares(granules, &more) != CUDA_SUCCESS)
+	if (is_capturing() || hb_clock_now_ns() < spares_after_ns ||
+	    hb_granules_keep_spares(granules, &more) != CUDA_SUCCESS)
 		return false;
 	if (more)
 		hb_elastic_note_change();

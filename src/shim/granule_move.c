@@ -25,7 +25,8 @@ struct move_item {
 	struct granule_range *range; /* NULL: was freed or pinned, so it does not move */
 	size_t index;                /* in the range */
 	CUdeviceptr address;
-	size_t bytes, offset;         /* size; place in the scratch range */
+	size_t bytes;
+	CUdeviceptr scratch;          /* in the scratch range; 0 = `fresh` is mapped elsewhere */
 	struct hb_granule_kind local; /* of the range */
 	struct granule fresh;         /* the new memory; after the exchange, the old */
 	bool made, mapped;            /* `fresh` exists; it is mapped in the scratch range */
@@ -37,8 +38,9 @@ struct hb_granule_move {
 	struct hb_granules *granules;
 	enum move_state state;
 	CUmemLocation to;
+	size_t bytes; /* that it takes */
 	CUdeviceptr scratch;
-	size_t bytes; /* of the scratch range */
+	size_t scratch_bytes;
 	CUstream stream;
 	bool copying, copied;
 	struct hb_granule_move *next; /* in hb_granules.unfinished */
@@ -99,8 +101,7 @@ static void add_items(const struct hb_granules *granules, struct hb_granule_move
 								    .index = i,
 								    .address = address,
 								    .bytes = granule->bytes,
-								    .local = range->local,
-								    .offset = move->bytes};
+								    .local = range->local};
 			move->bytes += granule->bytes;
 		}
 		address += granule->bytes;
@@ -128,26 +129,49 @@ static struct hb_granule_move *choose_granules(const struct hb_granules *granule
 	return move;
 }
 
-/* Creates the new memory and maps it in the scratch range. */
-static CUresult prepare_memory(struct hb_granule_move *move)
+static CUresult make_memory(struct hb_granule_move *move)
 {
-	CUresult result = driver_of(move)->address_reserve(&move->scratch, move->bytes, 0, 0, 0);
-	if (result != CUDA_SUCCESS) {
-		move->scratch = 0;
-		return result;
-	}
-	for (size_t i = 0; i < move->n; i++) {
+	CUresult result = CUDA_SUCCESS;
+	for (size_t i = 0; i < move->n && result == CUDA_SUCCESS; i++) {
 		struct move_item *item = &move->items[i];
 		result = hb_granule_make(move->granules, &move->to, item->local, item->bytes, &item->fresh);
 		item->made = result == CUDA_SUCCESS;
-		if (item->made)
-			result = driver_of(move)->map(move->scratch + item->offset, item->bytes, 0, item->fresh.handle,
-						      0);
-		item->mapped = item->made && result == CUDA_SUCCESS;
-		if (result != CUDA_SUCCESS)
-			return result;
 	}
-	return hb_granules_set_access(move->granules, move->scratch, move->bytes);
+	return result;
+}
+
+/* Maps in the scratch range what is mapped nowhere. Its granules follow each other there. */
+static CUresult map_memory(struct hb_granule_move *move)
+{
+	CUresult result = CUDA_SUCCESS;
+	size_t bytes = 0;
+	for (size_t i = 0; i < move->n; i++)
+		bytes += move->items[i].fresh.ready ? 0 : move->items[i].bytes;
+	if (bytes)
+		result = driver_of(move)->address_reserve(&move->scratch, bytes, 0, 0, 0);
+	if (!bytes || result != CUDA_SUCCESS) {
+		move->scratch = 0;
+		return result;
+	}
+	move->scratch_bytes = bytes;
+	bytes = 0;
+	for (size_t i = 0; i < move->n && result == CUDA_SUCCESS; i++) {
+		struct move_item *item = &move->items[i];
+		if (item->fresh.ready)
+			continue;
+		item->scratch = move->scratch + bytes;
+		bytes += item->bytes;
+		result = driver_of(move)->map(item->scratch, item->bytes, 0, item->fresh.handle, 0);
+		item->mapped = result == CUDA_SUCCESS;
+	}
+	return result == CUDA_SUCCESS ? hb_granules_set_access(move->granules, move->scratch, bytes) : result;
+}
+
+/* Creates the new memory, and maps it somewhere to be filled. */
+static CUresult prepare_memory(struct hb_granule_move *move)
+{
+	CUresult result = make_memory(move);
+	return result == CUDA_SUCCESS ? map_memory(move) : result;
 }
 
 /* With the lock held. The place in granules->moves that has this move, or NULL. */
@@ -262,8 +286,8 @@ CUresult hb_granule_move_copy(struct hb_granule_move *move, CUstream stream)
 		if (!item->range)
 			continue;
 		move->copying = true;
-		CUresult result = driver_of(move)->copy(move->scratch + item->offset, item->address, item->bytes,
-							stream);
+		CUresult result = driver_of(move)->copy(item->scratch ? item->scratch : item->fresh.ready,
+							item->address, item->bytes, stream);
 		if (result != CUDA_SUCCESS)
 			return result;
 	}
@@ -360,7 +384,7 @@ static bool give_back(struct hb_granule_move *move)
 	bool all = true;
 	for (size_t i = 0; i < move->n; i++) {
 		struct move_item *item = &move->items[i];
-		if (item->mapped && driver_of(move)->unmap(move->scratch + item->offset, item->bytes) == CUDA_SUCCESS)
+		if (item->mapped && driver_of(move)->unmap(item->scratch, item->bytes) == CUDA_SUCCESS)
 			item->mapped = false;
 		all &= !item->mapped;
 		if (item->made && !item->mapped && move->state != MOVE_BROKEN) {
@@ -368,7 +392,7 @@ static bool give_back(struct hb_granule_move *move)
 			item->made = false;
 		}
 	}
-	if (all && move->scratch && driver_of(move)->address_free(move->scratch, move->bytes) == CUDA_SUCCESS)
+	if (all && move->scratch && driver_of(move)->address_free(move->scratch, move->scratch_bytes) == CUDA_SUCCESS)
 		move->scratch = 0;
 	return all && !move->scratch;
 }

@@ -118,7 +118,7 @@ bool hb_granules_adopt(struct hb_granules *granules, CUdeviceptr address, const 
 	range->own = true;
 	range->local = piece->local;
 	range->n = 1;
-	range->granules[0] = (struct granule){piece->handle, piece->bytes, piece->place};
+	range->granules[0] = (struct granule){piece->handle, piece->bytes, piece->place, piece->ready};
 	bool added = hb_granules_add_range(granules, range, 0);
 	if (!added)
 		free(range);
@@ -131,8 +131,9 @@ bool hb_granules_disown(struct hb_granules *granules, CUdeviceptr address, struc
 	struct granule_range *range = hb_granules_take_range(granules, address, true, 0, &none);
 	if (!range)
 		return false;
-	*piece = (struct hb_granules_piece){range->granules[0].handle, range->bytes, range->granules[0].place,
-					    range->local};
+	const struct granule *granule = &range->granules[0];
+	*piece = (struct hb_granules_piece){granule->handle, range->bytes, granule->place, range->local,
+					    granule->ready};
 	free(range);
 	return true;
 }

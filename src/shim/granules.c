@@ -116,10 +116,47 @@ CUresult hb_granule_make(struct hb_granules *granules, const CUmemLocation *plac
 	return take_spare(granules, bytes, made) ? CUDA_SUCCESS : create_on_host(granules, bytes, made);
 }
 
-/* Memory that cannot even be remembered as leaked stays allocated until the process ends. */
-static void release_granule(struct hb_granules *granules, const struct granule *granule)
+/*
+ * Maps memory of the host at a second address. If the driver refuses, the move that uses the memory maps it. False: the memory
+ * is mapped there, but cannot be used.
+ */
+static bool map_ready(struct hb_granules *granules, struct granule *granule)
 {
-	CUresult result = driver_of(granules)->release(granule->handle);
+	const struct hb_granule_driver *driver = driver_of(granules);
+	CUdeviceptr ready = 0;
+	if (driver->address_reserve(&ready, granule->bytes, 0, 0, 0) != CUDA_SUCCESS)
+		return true;
+	if (driver->map(ready, granule->bytes, 0, granule->handle, 0) == CUDA_SUCCESS) {
+		granule->ready = ready;
+		if (hb_granules_set_access(granules, ready, granule->bytes) == CUDA_SUCCESS)
+			return true;
+		if (driver->unmap(ready, granule->bytes) != CUDA_SUCCESS)
+			return false;
+	}
+	granule->ready = 0;
+	(void)driver->address_free(ready, granule->bytes);
+	return true;
+}
+
+static CUresult unmap_ready(struct hb_granules *granules, struct granule *granule)
+{
+	CUresult result = CUDA_SUCCESS;
+	if (granule->ready)
+		result = driver_of(granules)->unmap(granule->ready, granule->bytes);
+	if (granule->ready && result == CUDA_SUCCESS) {
+		(void)driver_of(granules)->address_free(granule->ready, granule->bytes);
+		granule->ready = 0;
+	}
+	return result;
+}
+
+/* Memory that cannot even be remembered as leaked stays allocated until the process ends. */
+static void release_granule(struct hb_granules *granules, const struct granule *unused)
+{
+	struct granule rest = *unused, *granule = &rest;
+	CUresult result = unmap_ready(granules, granule);
+	if (result == CUDA_SUCCESS)
+		result = driver_of(granules)->release(granule->handle);
 	pthread_mutex_lock(&granules->lock);
 	if (result != CUDA_SUCCESS)
 		(void)add_to_list(&granules->leaked, granule);
@@ -305,7 +342,7 @@ CUresult hb_granules_release(struct hb_granules *granules, CUdeviceptr address, 
 
 void hb_granules_return_piece(struct hb_granules *granules, const struct hb_granules_piece *piece)
 {
-	hb_granule_put_away(granules, &(struct granule){piece->handle, piece->bytes, piece->place});
+	hb_granule_put_away(granules, &(struct granule){piece->handle, piece->bytes, piece->place, piece->ready});
 }
 
 /* Lists where allocations begin, in memory to be freed; NULL: out of memory. */
@@ -445,9 +482,14 @@ static CUresult create_spare(struct hb_granules *granules, size_t bytes)
 {
 	struct granule made;
 	CUresult result = create_on_host(granules, bytes, &made);
-	if (result == CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS)
+		return result;
+	bool usable = map_ready(granules, &made);
+	if (usable)
 		hb_granule_put_away(granules, &made);
-	return result;
+	else
+		release_granule(granules, &made);
+	return usable ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 CUresult hb_granules_keep_spares(struct hb_granules *granules, bool *more)

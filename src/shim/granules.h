@@ -107,6 +107,7 @@ struct hb_granules_piece {
 	size_t bytes;
 	CUmemLocation place;
 	struct hb_granule_kind local;
+	CUdeviceptr ready; /* of host memory of this module: a second address of it; else 0 */
 };
 /*
  * All of the memory is mapped at the address, and the device has access: it moves as an allocation from now on, but
@@ -150,7 +151,8 @@ void hb_granules_count(struct hb_granules *granules, struct hb_granules_bytes *c
 void hb_granules_limit_host(struct hb_granules *granules, size_t bytes);
 /*
  * One step towards one spare host granule for each granule that would move first, within the limit: creates or gives back
- * one. *more: there is more to do. Creating 64 MiB takes about 15 ms, so other work fits between the steps.
+ * one. *more: there is more to do. Creating 64 MiB takes about 15 ms, so other work fits between the steps. Spare granules are
+ * mapped, so that a move only has to fill them: mapping memory of the host takes the GPU as long as filling it.
  */
 CUresult hb_granules_keep_spares(struct hb_granules *granules, bool *more);
 

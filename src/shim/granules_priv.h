@@ -13,7 +13,8 @@ struct granule {
 	CUmemGenericAllocationHandle handle;
 	size_t bytes;
 	CUmemLocation place;
-	bool moves; /* of a range: a move has chosen it and has not ended */
+	CUdeviceptr ready; /* of the host: a second address at which it is mapped, to be filled by moves; 0 = none */
+	bool moves;        /* of a range: a move has chosen it and has not ended */
 };
 
 struct granule_range {

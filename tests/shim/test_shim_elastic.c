@@ -54,7 +54,7 @@ static void allocate_and_ask(void)
 	struct hb_page_elastic *record = elastic_record_of(0);
 	CHECK(record);
 	CHECK(gpu->used_bytes == bytes + MIB);
-	AWAIT(record->local_bytes == 68 * MIB && record->movable_bytes == 68 * MIB &&
+	AWAIT(record->local_bytes == 68 * MIB && record->movable_bytes == 68 * MIB && record->spare_bytes == 68 * MIB &&
 	      record->stays_bytes[HB_PAGE_STAY_SMALL] == MIB);
 	check_answers(small, MIB);
 	check_answers(large, bytes);

@@ -174,8 +174,8 @@ static void fail_in_a_slice(CUdeviceptr pointer, const char *fault)
 
 static void move_in_slices(void)
 {
-	static const char *const faults[] = {"cuMemcpyDtoDAsync_v2:1:after=4:times=1", "cuMemMap:1:after=10:times=1",
-					     "cuMemMap:1:after=14:times=1"};
+	static const char *const faults[] = {"cuMemcpyDtoDAsync_v2:1:after=4:times=1", "cuMemMap:1:after=2:times=1",
+					     "cuMemMap:1:after=5:times=1"};
 	elastic_begin();
 	CUdeviceptr pointer = elastic_allocate(SLICES);
 	elastic_fill(pointer, SLICES, 51);

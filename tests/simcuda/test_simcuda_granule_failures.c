@@ -33,11 +33,22 @@ static void an_allocation_that_fails_leaves_nothing(void **state)
 	finish(granules, before, host_before);
 }
 
+/* When memory of the host is prepared for a move: never, before the failures, or during them. */
+enum preparation { NOT_PREPARED, PREPARED_BEFORE, PREPARED_MEANWHILE };
+
+static void prepare_host(struct hb_granules *granules)
+{
+	for (bool more = true; more;)
+		if (hb_granules_keep_spares(granules, &more) != CUDA_SUCCESS)
+			break;
+}
+
 /*
  * One allocation moves to the place and back, while the calls `at` to `at` + `times` - 1 fail. *reached: there was such a
  * call. A move that breaks is undone as soon as the driver works again.
  */
-static void move_with_failures(const CUmemLocation *to, long at, long times, bool *reached)
+static void move_with_failures(const CUmemLocation *to, enum preparation preparation, long at, long times,
+			       bool *reached)
 {
 	uint64_t before = all_own_bytes();
 	size_t host_before = count_host_room();
@@ -47,7 +58,11 @@ static void move_with_failures(const CUmemLocation *to, long at, long times, boo
 	hb_granules_limit_host(granules, 8 * GRANULE);
 	CU(hb_granules_allocate(granules, a.bytes, &a.base));
 	fill(&a);
+	if (preparation == PREPARED_BEFORE)
+		prepare_host(granules);
 	fail_calls(at, times);
+	if (preparation == PREPARED_MEANWHILE)
+		prepare_host(granules);
 	CUresult result = move_granules(granules, &local, to, 2 * GRANULE, &broken);
 	*reached = failed_some();
 	fail_none();
@@ -72,27 +87,29 @@ static void move_with_failures(const CUmemLocation *to, long at, long times, boo
 	finish(granules, before, host_before);
 }
 
-static void sweep_failures(const CUmemLocation *to, long times)
+static void sweep_failures(const CUmemLocation *to, enum preparation preparation, long times)
 {
 	bool reached = true;
 	long at = 0;
 	for (; reached; at++)
-		move_with_failures(to, at, times, &reached);
-	assert_true(at > 20); /* the sweep met the calls of a complete move */
+		move_with_failures(to, preparation, at, times, &reached);
+	assert_true(at > 10); /* the sweep met the calls of a complete move */
 }
 
 static void every_call_of_a_move_to_a_peer_may_fail(void **state)
 {
 	(void)state;
-	sweep_failures(&peer, 1);
-	sweep_failures(&peer, 4); /* undoing fails as well */
+	sweep_failures(&peer, NOT_PREPARED, 1);
+	sweep_failures(&peer, NOT_PREPARED, 4); /* undoing fails as well */
 }
 
 static void every_call_of_a_move_to_the_host_may_fail(void **state)
 {
 	(void)state;
-	sweep_failures(&host, 1);
-	sweep_failures(&host, 4);
+	sweep_failures(&host, NOT_PREPARED, 1);
+	sweep_failures(&host, NOT_PREPARED, 4);
+	sweep_failures(&host, PREPARED_BEFORE, 1);
+	sweep_failures(&host, PREPARED_MEANWHILE, 4);
 }
 
 /* --- a process that is killed at every step ------------------------------------------------------------- */

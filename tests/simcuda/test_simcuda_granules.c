@@ -137,9 +137,12 @@ static void spares_make_a_move_to_the_host_free_of_pinning(void **state)
 	CU(hb_granules_allocate(granules, a.bytes, &a.base));
 	fill(&a);
 	hb_granules_limit_host(granules, 4 * GRANULE);
+	uint64_t unmapped = own_bytes(0);
 	while (more)
 		CU(hb_granules_keep_spares(granules, &more));
 	assert_int_equal(count(granules).spare, 3 * GRANULE + UNIT); /* a, and what of b fits the limit */
+	assert_int_equal(own_bytes(0) - unmapped,
+			 (3 * GRANULE + UNIT) / 512); /* page tables: it is mapped in advance */
 	long created = atomic_load(&n_created_on_host);
 	CU(move_granules(granules, &local, &host, a.bytes, NULL));
 	assert_int_equal(atomic_load(&n_created_on_host), created);
