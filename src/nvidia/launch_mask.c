@@ -34,6 +34,15 @@ struct mask_words {
 };
 
 /* What is known of one GPU. Which bits are real differs from GPU to GPU. */
+/* What a trial needs in its context. Each is NULL or 0 until it is made; made once, it stays. */
+struct trial_tools {
+	CUcontext context;
+	CUmodule module;
+	CUfunction kernel;
+	CUdeviceptr marks;
+	CUstream stream;
+};
+
 struct masked_gpu {
 	/* The spread mask for each number of TPCs; written before `state` becomes WORKS, then constant. */
 	struct mask_words spread[SMS_MAX / SMS_PER_TPC + 1];
@@ -44,6 +53,7 @@ struct masked_gpu {
 	bool gpcs_made;
 	_Atomic(bool) whole; /* masks exclude entire GPCs now */
 	_Atomic(uint32_t) state, sms;
+	struct trial_tools tools; /* of the last trial */
 };
 
 static struct masked_gpu gpus[HB_MASK_GPUS];
@@ -115,10 +125,7 @@ static const char simulated[] = "HBSIM1\nmarks hb_mark\n";
 struct mask_trial {
 	const struct hb_mask_calls *cuda;
 	struct masked_gpu *gpu;
-	CUmodule module;
-	CUfunction kernel;
-	CUdeviceptr marks;
-	CUstream stream;
+	struct trial_tools *tools; /* the GPU's */
 	int sms;
 	uint64_t stay_ns;
 	int calm;          /* number of launches without a new SM after which no more SMs are expected */
@@ -130,16 +137,17 @@ _Static_assert(SMS_MAX == 256 && COUNT * sizeof(uint32_t) == 1024, "the kernel c
 static void mark_sms(struct mask_trial *trial, const struct mask_words *mask, uint32_t marks[MARKS])
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
-	uint64_t address = trial->marks;
+	uint64_t address = trial->tools->marks;
 	void *arguments[] = {&address, &trial->stay_ns};
 	thread_mask = mask;
-	CUresult result = cuda->cuLaunchKernel(trial->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024, 1, 1,
-					       0, trial->stream, arguments, NULL);
+	CUresult result = cuda->cuLaunchKernel(trial->tools->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024,
+					       1, 1, 0, trial->tools->stream, arguments, NULL);
 	thread_mask = NULL;
 	if (result == CUDA_SUCCESS)
-		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->marks, MARKS * sizeof *marks, trial->stream);
+		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->tools->marks, MARKS * sizeof *marks,
+						    trial->tools->stream);
 	if (result == CUDA_SUCCESS)
-		result = cuda->cuStreamSynchronize(trial->stream);
+		result = cuda->cuStreamSynchronize(trial->tools->stream);
 	trial->failed |= result != CUDA_SUCCESS;
 }
 
@@ -151,7 +159,8 @@ static int count_sms(struct mask_trial *trial, const struct mask_words *mask, in
 {
 	uint32_t marks[MARKS], blocks = 0;
 	int n = 0, calm = 0;
-	trial->failed |= trial->cuda->cuMemsetD8Async(trial->marks, 0, sizeof marks, trial->stream) != CUDA_SUCCESS;
+	trial->failed |= trial->cuda->cuMemsetD8Async(trial->tools->marks, 0, sizeof marks, trial->tools->stream) !=
+			 CUDA_SUCCESS;
 	for (int i = 0; i < LAUNCHES_MOST && !trial->failed && n < trial->sms && (n < least || calm < trial->calm);
 	     i++) {
 		int before = n;
@@ -221,36 +230,37 @@ static enum hb_mask_state judge_bits(struct mask_trial *trial)
 	return HB_MASK_WORKS;
 }
 
+/* A real driver refuses one image, the simulated driver the other. */
+static bool load_kernel(const struct hb_mask_calls *cuda, struct trial_tools *tools)
+{
+	if (tools->kernel)
+		return true;
+	if (!tools->module && cuda->cuModuleLoadData(&tools->module, ptx) != CUDA_SUCCESS &&
+	    cuda->cuModuleLoadData(&tools->module, simulated) != CUDA_SUCCESS) {
+		tools->module = NULL;
+		return false;
+	}
+	return cuda->cuModuleGetFunction(&tools->kernel, tools->module, "hb_mark") == CUDA_SUCCESS;
+}
+
 static bool begin_trial(struct mask_trial *trial)
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
+	struct trial_tools *tools = trial->tools;
+	CUcontext context = NULL;
 	CUdevice device;
 	int least, greatest;
-	if (cuda->cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	if (cuda->cuCtxGetCurrent(&context) != CUDA_SUCCESS || cuda->cuCtxGetDevice(&device) != CUDA_SUCCESS ||
 	    cuda->cuDeviceGetAttribute(&trial->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS ||
 	    trial->sms < 2 * SMS_PER_TPC || trial->sms > SMS_MAX ||
 	    cuda->cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS)
 		return false;
-	/* A real driver refuses one image, the simulated driver the other. */
-	if (cuda->cuModuleLoadData(&trial->module, ptx) != CUDA_SUCCESS &&
-	    cuda->cuModuleLoadData(&trial->module, simulated) != CUDA_SUCCESS) {
-		trial->module = NULL;
-		return false;
-	}
-	return cuda->cuModuleGetFunction(&trial->kernel, trial->module, "hb_mark") == CUDA_SUCCESS &&
-	       cuda->cuMemAlloc_v2(&trial->marks, MARKS * sizeof(uint32_t)) == CUDA_SUCCESS &&
-	       cuda->cuStreamCreateWithPriority(&trial->stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
-}
-
-static void end_trial(struct mask_trial *trial)
-{
-	const struct hb_mask_calls *cuda = trial->cuda;
-	if (trial->stream)
-		cuda->cuStreamDestroy_v2(trial->stream);
-	if (trial->marks)
-		cuda->cuMemFree_v2(trial->marks);
-	if (trial->module)
-		cuda->cuModuleUnload(trial->module);
+	if (tools->context != context)
+		*tools = (struct trial_tools){.context = context};
+	return load_kernel(cuda, tools) &&
+	       (tools->marks || cuda->cuMemAlloc_v2(&tools->marks, MARKS * sizeof(uint32_t)) == CUDA_SUCCESS) &&
+	       (tools->stream ||
+		cuda->cuStreamCreateWithPriority(&tools->stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS);
 }
 
 static bool is_profiled(void)
@@ -267,7 +277,7 @@ static bool is_switched_off(void)
 
 static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda, struct masked_gpu *gpu)
 {
-	struct mask_trial trial = {.cuda = cuda, .gpu = gpu, .stay_ns = 8000, .calm = 0};
+	struct mask_trial trial = {.cuda = cuda, .gpu = gpu, .tools = &gpu->tools, .stay_ns = 8000, .calm = 0};
 	if (is_switched_off())
 		return HB_MASK_SWITCHED_OFF;
 	if (is_profiled())
@@ -279,7 +289,8 @@ static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda, struct mas
 	/* Other programs may occupy SMs, so a second trial waits longer for them. */
 	for (int i = 0; i < ATTEMPTS && found == HB_MASK_UNCLEAR; i++, trial.calm += 4)
 		found = judge_bits(&trial);
-	end_trial(&trial);
+	if (trial.failed) /* the context may be another one under the same address */
+		gpu->tools = (struct trial_tools){0};
 	return found;
 }
 

@@ -34,19 +34,17 @@
 
 #define HB_MASK_CALLS(X) \
 	X(cuGetExportTable) \
+	X(cuCtxGetCurrent) \
 	X(cuCtxGetDevice) \
 	X(cuCtxGetStreamPriorityRange) \
 	X(cuDeviceGetAttribute) \
 	X(cuModuleLoadData) \
-	X(cuModuleUnload) \
 	X(cuModuleGetFunction) \
 	X(cuMemAlloc_v2) \
-	X(cuMemFree_v2) \
 	X(cuMemsetD8Async) \
 	X(cuMemcpyDtoHAsync_v2) \
 	X(cuLaunchKernel) \
 	X(cuStreamCreateWithPriority) \
-	X(cuStreamDestroy_v2) \
 	X(cuStreamSynchronize)
 
 /* The driver's own functions, because the shim's would count the trial as work of the application. */
@@ -59,7 +57,9 @@ struct hb_mask_calls {
 /*
  * Tries masks in the current context, which is on this GPU, in about 15 ms. Synchronizes only with its own
  * stream; must not run during a capture. After WORKS later calls return WORKS at
- * once; UNCLEAR may be tried again later. One caller at a time.
+ * once; UNCLEAR may be tried again later. One caller at a time. The trial's kernel, stream and 2 KB of memory stay in the
+ * context: freeing memory waits for all work of the context, and that may be a collective that waits for another process
+ * which this one keeps waiting.
  */
 enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda, unsigned gpu);
 

@@ -253,6 +253,31 @@ static void launch_until_masks_are_found(void)
 	spatial_end();
 }
 
+static atomic_bool partner_came;
+
+/* As a kernel of a collective, which runs until its partner in another process does. */
+static void wait_for_partner(void *unused)
+{
+	while (!atomic_load(&partner_came))
+		usleep(1000);
+}
+
+/* A trial that waits for the collective never ends, because the partner waits for this process; the test's time limit ends it. */
+static void find_masks_during_a_collective(void)
+{
+	spatial_begin();
+	CHECK(atomic_load(&spatial_host.page->processes[0].mask_state) == HB_MASK_UNCLEAR);
+	OK(CU(cuLaunchHostFunc)(spatial_stream, wait_for_partner, NULL));
+	while (atomic_load(&spatial_host.page->processes[0].mask_state) != HB_MASK_WORKS) {
+		size_t free_bytes, total;
+		OK(CU(cuMemGetInfo_v2)(&free_bytes, &total));
+		usleep(10000);
+	}
+	atomic_store(&partner_came, true);
+	OK(CU(cuCtxSynchronize)());
+	spatial_end();
+}
+
 static void launch_alone(void)
 {
 	spatial_begin();
@@ -456,6 +481,8 @@ static void masks_are_found_while_others_use_the_gpu(void **state)
 	hb_page_host_begin_again(&spatial_host);
 	setenv("HB_SIM_MASKS", "taken", 1);
 	assert_int_equal(spatial_run(launch_until_masks_are_found)->mask_state, HB_MASK_WORKS);
+	hb_page_host_begin_again(&spatial_host);
+	assert_int_equal(spatial_run(find_masks_during_a_collective)->mask_state, HB_MASK_WORKS);
 	unsetenv("HB_SIM_MASKS");
 }
 
