@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures services and trainings that use two GPUs.
+
+  bench/node.py --build build [--only ROW,...] [--rounds 3] [--seconds 4] [--budget 400] [--gang-seconds 600] [--gpu sim]
+                [--out FILE]
+
+  data-parallel    a service on the first GPU, a data-parallel training on both
+  tensor-parallel  a service on both GPUs, with two all-reduces in every layer, beside that training
+  bubbles          a service of two pipeline stages, one on each GPU, beside a training on each
+  gangs            programs on both GPUs that start, end and are killed at random, beside a service
+
+Windows with and without low priority take turns. The objective is the 99th percentile of the service alone, native. With
+--gpu sim small programs of ours take the place of PyTorch's; times have no meaning then. Prints a table last, and writes it as
+JSON to --out after each row. Exit status: 0 every row that ran met its targets, 1 otherwise.
+"""
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from hbbench import core_split, tables  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.process import Failed, Hangs, Limits, Process, TimeIsUp  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.run import commit_of, driver_version  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.stage import Stage  # noqa: E402  pylint: disable=wrong-import-position
+
+TENSOR_RATE = 120  # requests/s of about 3 ms
+READY_S, ANSWER_S, QUIT_S = 120, 30, 15
+WAYS = ["timeslice", "reef", "temporal", "spatial"]
+NODE_PROGRAM = ["python3", os.path.join(HERE, "node_program.py")]
+GANGS_MOST = 4
+PROGRESS_S = 30  # a program without a step for so long hangs
+KILLED_SHARE = 0.4
+
+
+class Node:
+    """The stage, and the programs of one row."""
+
+    def __init__(self, args, limits):
+        self.args, self.simulated, self.limits = args, args.gpu == "sim", limits
+        self.stage = Stage(os.path.abspath(os.path.join(args.build, "hb")), self.simulated, None, limits)
+        self.programs = []
+        self.seed = 1
+
+    def command(self, *words):
+        """The PyTorch program on two GPUs, or what stands for it."""
+        if self.simulated:
+            return self.training() if words[0] == "data" else self.service()
+        return [*NODE_PROGRAM, *map(str, words)]
+
+    def service(self):
+        return self.stage.command_of(tables.PROGRAMS["resnet50_b1_graph"])
+
+    def training(self):
+        """A training on one GPU."""
+        return self.stage.command_of(tables.PROGRAMS["spin_200us" if self.simulated else "resnet50_train_b128"])
+
+    def start(self, name, command, high, way, **more):
+        before, environment = self.stage.place(way, high, ())
+        program = Process(f"{name} ({way.name})", before + command,
+                          self.stage.environment(**environment, NCCL_NVLS_ENABLE="0", **more), self.stage.folder,
+                          self.limits, cpus=core_split.choose(high))
+        self.programs.append(program)
+        return program
+
+    def stop(self, program):
+        self.programs.remove(program)
+        program.stop(QUIT_S)
+
+    def stop_programs(self):
+        while self.programs:
+            self.stop(self.programs[-1])
+
+    def serve(self, high, rate):
+        """Latencies of one window in ms, ascending."""
+        high.send("prepare")
+        high.hear("prepared", ANSWER_S)
+        self.seed += 1
+        high.send(f"serve {self.args.seconds} {'poisson' if rate else 'closed'} {rate or 1} 0 {self.seed}")
+        high.hear("served", ANSWER_S + 4 * self.args.seconds)
+        high.send("finish")
+        return sorted(ns / 1e6 for ns in high.hear("results", ANSWER_S)["latency_ns"])
+
+    def work_beside(self, lows, high=None, rate=0):
+        """(steps/s of all these programs, latencies of the service) in one window."""
+        for low in lows:
+            low.send("work 1")
+        self.limits.sleep_until(time.monotonic() + 0.5)
+        begin = time.monotonic_ns()
+        latency = self.serve(high, rate) if high else self.limits.sleep_until(time.monotonic() + self.args.seconds)
+        end, steps = time.monotonic_ns(), 0
+        for low in lows:
+            low.send("rest")
+        for low in lows:
+            steps += sum(begin <= at <= end for at in low.hear("rested", ANSWER_S)["ends_ns"])
+        return steps / ((end - begin) / 1e9), latency or []
+
+    def close(self):
+        self.stop_programs()
+        self.stage.close()
+
+
+def percentile(values, share):
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+class Side:
+    """The programs of one way of sharing, and what was measured with them."""
+
+    def __init__(self, node, name, high_command, low_commands):
+        self.node, self.way = node, tables.find_way(name)
+        self.high = node.start("service", high_command, True, self.way)
+        self.lows = [node.start("training", command, False, self.way, **more) for command, more in low_commands]
+        self.alone, self.beside, self.low_speeds, self.low_alone = [], [], [], 0.0
+
+    def await_ready(self):
+        """Waits until the programs are ready."""
+        for program in [self.high, *self.lows]:
+            program.hear("ready", READY_S)
+
+    def apply_settings(self):
+        if self.way.engine:
+            self.node.stage.daemon_of(self.way).set(self.way.settings)
+
+    def warm_up(self, rate):
+        self.apply_settings()
+        self.node.serve(self.high, rate)
+        self.low_alone = self.node.work_beside(self.lows)[0]
+
+    def measure(self, rate):
+        """A window of the service alone, and one beside low priority."""
+        self.apply_settings()
+        self.alone += self.node.serve(self.high, rate)
+        speed, latency = self.node.work_beside(self.lows, self.high, rate)
+        self.beside += latency
+        self.low_speeds.append(speed)
+
+    def stop(self):
+        for program in [*self.lows, self.high]:
+            self.node.stop(program)
+
+
+def on_each_side(sides, failures, action):
+    """Does this with each way of sharing. A way that fails is left out from then on."""
+    for side in list(sides):
+        try:
+            action(side)
+        except Hangs:
+            raise
+        except Failed as error:
+            failures[side.way.name] = str(error)
+            sides.remove(side)
+            side.stop()
+
+
+def measure_ways(node, high_command, low_commands, rate, ways):
+    """A cell for each way of sharing, and why others failed. The programs of all ways exist from the beginning, and the ways take
+    turns. The first way is native; the others are compared with it."""
+    failures = {}
+    sides = [Side(node, name, high_command, low_commands) for name in ways]
+    on_each_side(sides, failures, Side.await_ready)
+    on_each_side(sides, failures, lambda side: side.warm_up(rate))
+    for _ in range(node.args.rounds):
+        on_each_side(sides, failures, lambda side: side.measure(rate))
+    if not sides or sides[0].way.name != ways[0]:
+        raise Failed(f"{ways[0]}: {failures[ways[0]]}")
+    node.stop_programs()
+    return describe_sides(node, sides), failures
+
+
+def describe_sides(node, sides):
+    seconds = node.args.rounds * node.args.seconds
+    for side in sides:
+        side.alone.sort()
+        side.beside.sort()
+    slo, low_alone = percentile(sides[0].alone, 0.99), sides[0].low_alone
+    return [{"way": side.way.name, "rate": round(len(side.beside) / seconds, 1), "slo_ms": round(slo, 3),
+             "alone_p50_ms": round(percentile(side.alone, 0.5), 3), "alone_p99_ms": round(percentile(side.alone, 0.99), 3),
+             "p50_ms": round(percentile(side.beside, 0.5), 3), "p99_ms": round(percentile(side.beside, 0.99), 3),
+             "alone_in_slo": round(attainment(side.alone, slo), 2), "in_slo": round(attainment(side.beside, slo), 2),
+             "requests": len(side.beside), "low_per_s": [round(speed, 2) for speed in side.low_speeds],
+             "low_alone_per_s": round(side.low_alone, 2),
+             "low": round(100 * sum(side.low_speeds) / len(side.low_speeds) / low_alone, 1) if low_alone else 0.0}
+            for side in sides]
+
+
+def attainment(latency, slo):
+    return 100 * sum(value <= slo for value in latency) / len(latency) if latency else 0.0
+
+
+def compare(cells, failures, fast):
+    """A row's result: text, whether each way worked, whether the targets are met, raw values."""
+    text = "; ".join(f"{c['way']}: {c['rate']}/s, p50 {c['p50_ms']} (alone {c['alone_p50_ms']}), p99 {c['p99_ms']} "
+                     f"({c['alone_p99_ms']}) ms, in SLO {c['in_slo']} ({c['alone_in_slo']}) %, LP {c['low']} %" for c in cells)
+    return text + "".join(f"; {name} failed: {why}" for name, why in failures.items()), not failures, fast, {"cells": cells}
+
+
+def of(cells, *names):
+    return [cell for cell in cells if cell["way"] in names]
+
+
+def measure_data_parallel(node):
+    """A service on the first GPU beside a data-parallel training on both."""
+    cells, failures = measure_ways(node, node.service(), [(node.command("data"), {})], 60, WAYS)
+    return compare(cells, failures, any(c["low"] >= 90 and c["in_slo"] >= c["alone_in_slo"] - 1
+                                        for c in of(cells, "temporal", "spatial")))
+
+
+def measure_tensor_parallel(node):
+    """A tensor-parallel service on both GPUs beside a data-parallel training on both."""
+    cells, failures = measure_ways(node, node.command("tensor"), [(node.command("data"), {})], TENSOR_RATE, WAYS)
+    reef = max((c["low"] for c in of(cells, "reef")), default=0.0)
+    return compare(cells, failures, any(c["low"] >= 1.5 * reef and c["in_slo"] >= c["alone_in_slo"] - 1
+                                        for c in of(cells, "temporal", "spatial")))
+
+
+def measure_bubbles(node):
+    """A service of two pipeline stages, one on each GPU, whose requests follow each other, beside a training on each."""
+    lows = [(node.training(), {"CUDA_VISIBLE_DEVICES": str(gpu)}) for gpu in range(2)]
+    cells, failures = measure_ways(node, node.command("pipeline"), lows, 0, ["timeslice", "temporal", "spatial"])
+    return compare(cells, failures, all(c["p99_ms"] <= 1.05 * c["alone_p99_ms"] and c["low"] > 0 for c in of(cells, "spatial")))
+
+
+class Gangs:
+    """Programs on both GPUs that come and go."""
+
+    def __init__(self, node, way, rng):
+        self.node, self.way, self.rng = node, way, rng
+        self.running = []
+        self.counts = {"started": 0, "ended": 0, "killed": 0, "hung": 0, "harmed": 0}
+
+    def command(self):
+        if self.node.simulated:
+            return self.node.command("data")
+        return self.node.command(*self.rng.choice([("data", "--batch", "32"), ("tensor", "--layers", "8", "--eager"),
+                                                   ("pipeline", "--layers", "8")]))
+
+    def start(self):
+        """Two at once, because PyTorch takes many seconds to start."""
+        programs = [self.node.start("gang", self.command(), False, self.way) for _ in range(2)]
+        self.counts["started"] += len(programs)
+        for program in programs:
+            program.hear("ready", READY_S)
+            program.send("work 1")
+            self.running.append(program)
+
+    def stop(self):
+        program = self.running.pop(self.rng.randrange(len(self.running)))
+        if self.rng.random() < KILLED_SHARE:
+            program.child.send_signal(self.rng.choice([signal.SIGKILL, signal.SIGTERM]))
+            self.counts["killed"] += 1
+        else:
+            program.send("rest")
+            program.hear("rested", PROGRESS_S)
+            self.counts["ended"] += 1
+        self.node.stop(program)
+
+    def turn(self):
+        """One start or stop. A program that another one's end has ended is counted as harmed."""
+        try:
+            if not self.running or (len(self.running) <= GANGS_MOST - 2 and self.rng.random() < 0.6):
+                self.start()
+            else:
+                self.stop()
+        except Hangs:
+            self.counts["hung"] += 1
+        except Failed as error:
+            self.counts["harmed"] += 1
+            self.counts.setdefault("why", str(error)[:300])
+        for program in list(self.running):
+            if program.child.poll() is not None:
+                self.counts["harmed"] += 1
+                self.running.remove(program)
+
+
+def soak_engine(node, engine, seconds):
+    """Programs on both GPUs start, end and are killed at random beside a service. Returns what happened."""
+    way = tables.find_way(engine)
+    high = node.start("service", node.service(), True, way)
+    high.hear("ready", READY_S)
+    gangs = Gangs(node, way, random.Random(node.seed))
+    end, latency, windows = time.monotonic() + seconds, [], 0
+    while time.monotonic() < end and node.limits.left(60) >= 60:
+        high.send("prepare")
+        high.hear("prepared", ANSWER_S)
+        high.send(f"serve {node.args.seconds} poisson 60 0 {node.seed + windows}")
+        gangs.turn()
+        high.hear("served", ANSWER_S + 4 * node.args.seconds)
+        high.send("finish")
+        latency += [ns / 1e6 for ns in high.hear("results", ANSWER_S)["latency_ns"]]
+        windows += 1
+    for program in list(gangs.running):
+        gangs.running.remove(program)
+        node.stop(program)
+    node.stop_programs()
+    latency.sort()
+    return gangs.counts | {"engine": engine, "seconds": round(seconds), "requests": len(latency),
+                           "p50_ms": round(percentile(latency, 0.5), 3), "p99_ms": round(percentile(latency, 0.99), 3)}
+
+
+def measure_gangs(node):
+    """Programs on both GPUs that start, end and are killed at random, beside a service, half of the time in each engine."""
+    runs = [soak_engine(node, engine, node.args.gang_seconds / 2) for engine in ("temporal", "spatial")]
+    text = "; ".join(f"{run['engine']}: {run['started']} programs in {run['seconds']} s, {run['killed']} killed, {run['hung']} hung, "
+                     f"{run['harmed']} harmed; service: {run['requests']} requests, p50 {run['p50_ms']}, p99 {run['p99_ms']} ms"
+                     for run in runs)
+    return text, all(run["requests"] and not run["hung"] and not run["harmed"] for run in runs), True, {"runs": runs}
+
+
+ROWS = {
+    "data-parallel": (measure_data_parallel, "LP >= 90 % of alone at 60/s, attainment within 1 point"),
+    "tensor-parallel": (measure_tensor_parallel, "attainment within 1 point of alone, LP >= 1.5 x REEF's rule"),
+    "bubbles": (measure_bubbles, "spatial: p99 <= 1.05 x alone"),
+    "gangs": (measure_gangs, "none hung, none harmed"),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--gpu", choices=["sim"], help="the simulated driver instead of this machine's GPUs")
+    parser.add_argument("--only", help="rows, comma-separated: " + ", ".join(ROWS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4, help="of a window")
+    parser.add_argument("--gang-seconds", type=float, default=600, help="of the row `gangs`, both engines together")
+    parser.add_argument("--budget", type=float, default=400, help="seconds after which no row continues")
+    parser.add_argument("--out", help="write the rows to this file")
+    args = parser.parse_args()
+    names = args.only.split(",") if args.only else list(ROWS)
+    if unknown := set(names) - set(ROWS):
+        parser.error(f"--only: there is no row {', '.join(sorted(unknown))}; rows are {', '.join(ROWS)}")
+    if args.rounds < 1 or args.seconds <= 0:
+        parser.error("--rounds and --seconds must be positive")
+    if args.gpu:
+        os.environ["HB_SIM_GPUS"] = "2"  # for the daemons as well
+    limits = Limits()
+    limits.watch_signals()
+    limits.end = time.monotonic() + args.budget
+    node, rows = Node(args, limits), []
+    try:
+        for name in names:
+            begin = time.monotonic()
+            try:
+                result, right, fast, raw = ROWS[name][0](node)
+                met = right and (fast or node.simulated)
+            except (Failed, TimeIsUp, OSError, subprocess.SubprocessError) as error:
+                result, met, raw = f"failed: {error}", False, {}
+            node.stop_programs()
+            rows.append({"row": name, "what": ROWS[name][0].__doc__, "target": ROWS[name][1], "result": result,
+                         "met": met, "took_s": round(time.monotonic() - begin, 1)} | raw)
+            print(f"{name}: {result}", file=sys.stderr, flush=True)
+            if args.out:
+                with open(args.out, "w", encoding="utf-8") as file:
+                    json.dump({"command": " ".join(sys.argv), "commit": commit_of(node.stage.hb),
+                               "driver": "simulated" if args.gpu else driver_version(), "rows": rows}, file, indent=1)
+    finally:
+        node.close()
+    for row in rows:
+        print(f"{row['row']:16} {'ok ' if row['met'] else 'NO '} {row['took_s']:6.1f} s  target {row['target']}: {row['result']}")
+    sys.exit(0 if all(row["met"] for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()
