@@ -3,6 +3,7 @@
 """Runs the programs of compat_programs.py natively and under Hummingbird and compares what they print.
 
   bench/compat.py --build build --out DIR [--elastic] [--only NAME,...]
+                  [--places NAME,...] [--expandable]
 
 Each program runs natively, natively once more (which shows a program that is not deterministic by itself), as a
 low-priority and as a high-priority tenant, and with the shim switched off. With --elastic also as a low-priority tenant
@@ -23,6 +24,7 @@ from hbbench.run import commit_of, driver_version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT_S = 150
+PLACES = ["again", "low", "high", "off", "elastic"]
 HOST_GIB = 16  # for elastic memory of all programs together
 
 
@@ -56,17 +58,24 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--elastic", action="store_true")
     parser.add_argument("--only")
+    parser.add_argument("--places", help="comma-separated, beside native: " + ", ".join(PLACES))
+    parser.add_argument("--expandable", action="store_true", help="PyTorch's memory consists of expandable segments")
     args = parser.parse_args()
+    places = args.places.split(",") if args.places else PLACES[:-1] + (PLACES[-1:] if args.elastic else [])
+    if unknown := set(places) - set(PLACES):
+        parser.error(f"--places: there is no place {', '.join(sorted(unknown))}; places are {', '.join(PLACES)}")
+    if args.expandable:
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     hb = os.path.join(os.path.abspath(args.build), "hb")
     names = [program.__name__ for program in compat_programs.PROGRAMS]
     names = [name for name in names if not args.only or name in args.only.split(",")]
     facts = {"command": "bench/compat.py " + " ".join(sys.argv[1:]), "driver": driver_version(), "commit": commit_of(hb)}
     native, rows = {}, []
-    if args.elastic:
+    if "elastic" in places:
         folder = tempfile.TemporaryDirectory(prefix="hb-compat-")
         write_config(folder.name)
         os.environ["XDG_CONFIG_HOME"] = folder.name
-    for how in ("native", "again", "low", "high", "off") + (("elastic",) if args.elastic else ()):
+    for how in ["native", *places]:
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             found = list(pool.map(lambda name, how=how: run_program(hb, name, how), names))
         for name, (code, text, errors, seconds) in zip(names, found):

@@ -27,6 +27,7 @@ from hbbench.tables import PROGRAMS  # noqa: E402  pylint: disable=wrong-import-
 
 MIB, GIB = 1 << 20, 1 << 30
 QUIT_S, ANSWER_S = 20, 120
+ALLOCATOR = "".join(f"{name}={os.environ[name]} " for name in ["PYTORCH_CUDA_ALLOC_CONF"] if name in os.environ)
 FILL_CHUNK = 16 * MIB  # leaves less than a step of a return, so that memory stays away
 REQUESTS_PER_S = 60
 
@@ -231,7 +232,7 @@ def measure_need(machine, mode="hold"):
     low = machine.start("elastic", mode, 0, machine.sizes.chunk)
     held = low.hear("holds", ANSWER_S)["bytes"]
     for attempt in range(machine.tries):
-        machine.await_pool(size)
+        machine.await_pool()
         took = ask(high, f"take {size}", "took")
         times += [took["s"]] if took["ok"] else []
         failed += not took["ok"]
@@ -372,7 +373,7 @@ def main():
             print(f"{name}: {result}", file=sys.stderr, flush=True)
             if args.out:
                 with open(args.out, "w", encoding="utf-8") as file:
-                    json.dump({"command": " ".join(sys.argv), "commit": commit_of(machine.stage.hb),
+                    json.dump({"command": ALLOCATOR + " ".join(sys.argv), "commit": commit_of(machine.stage.hb),
                                "driver": "simulated" if args.gpu else driver_version(),
                                "rows": rows}, file, indent=1)
     finally:

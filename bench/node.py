@@ -286,7 +286,7 @@ def soak_engine(node, engine, seconds):
     high.hear("ready", READY_S)
     gangs = Gangs(node, way, random.Random(node.seed))
     end, latency, windows = time.monotonic() + seconds, [], 0
-    while time.monotonic() < end and node.limits.left(60) >= 60:
+    while time.monotonic() < end and node.limits.left(PROGRESS_S) >= PROGRESS_S:
         high.send("prepare")
         high.hear("prepared", ANSWER_S)
         high.send(f"serve {node.args.seconds} poisson 60 0 {node.seed + windows}")
