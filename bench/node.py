@@ -131,8 +131,10 @@ class Side:
             self.node.stage.daemon_of(self.way).set(self.way.settings)
 
     def warm_up(self, rate):
+        """Two windows that do not count, in which the engines learn the service."""
         self.apply_settings()
         self.node.serve(self.high, rate)
+        self.node.work_beside(self.lows, self.high, rate)
 
     def measure(self, rate):
         """A window of the service alone, one of low priority alone, and one of both."""
