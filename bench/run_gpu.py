@@ -27,6 +27,8 @@ SUITES = {
     "micro": (140, ["--rounds", "3", "--seconds", "0.5"]),
     "adversary": (110, ["--rounds", "2", "--seconds", "0.5"]),
     "disb": (120, ["--case", "A,B", "--rounds", "2", "--seconds", "1"]),
+    "splitting": (220, []),
+    "preparation": (230, []),
     "combinations": (480, ["--sharing", "timeslice,mps_prio,mps_60,temporal,spatial"]),
     "calls": (40, []),
     "kernels": (200, []),

@@ -7,6 +7,7 @@
   torch_program.py decode|prefill|finetune llama8 [--batch N] [--graph]
   torch_program.py http resnet50 [--hostile]               an aiohttp server of a graph, and its client
   torch_program.py gemm SIZE                             one matrix product (persistent kernels on Hopper)
+  torch_program.py pool|reduce|softmax SIZE              one kernel with a long grid: a stencil, sums, a Triton kernel
   torch_program.py --check KIND MODEL                    which modules are missing, as a line of JSON
 
 The same program serves requests and runs without pause; the lines on its standard
@@ -156,7 +157,25 @@ def gemm(torch, args):
     return lambda: torch.matmul(left, right)
 
 
-KINDS = {"infer": infer, "train": train, "prefill": prefill, "decode": decode, "finetune": finetune, "gemm": gemm, "http": lambda torch, args: lambda: None}
+def pool(torch, args):
+    """A stencil: means of 3 x 3 neighbours in so many pictures of 8192 x 8192."""
+    pictures = torch.randn(1, int(args.model), 8192, 8192, device="cuda", dtype=torch.bfloat16)
+    return lambda: torch.nn.functional.avg_pool2d(pictures, 3, 1, 1)
+
+
+def reduce(torch, args):
+    """The sums of the columns of so many Mi numbers."""
+    values = torch.randn(int(args.model) << 6, 1 << 14, device="cuda")
+    return lambda: values.sum(0)
+
+
+def softmax(torch, args):
+    """A Triton kernel: softmax of so many rows of 4096 numbers."""
+    from triton_softmax import make_softmax
+    return make_softmax(torch, int(args.model), 4096)
+
+
+KINDS = {"pool": pool, "reduce": reduce, "softmax": softmax, "infer": infer, "train": train, "prefill": prefill, "decode": decode, "finetune": finetune, "gemm": gemm, "http": lambda torch, args: lambda: None}
 
 
 def missing_modules(kind, model):
@@ -164,6 +183,8 @@ def missing_modules(kind, model):
     needed = ["torch"]
     if model == "bert" or kind in ("prefill", "decode", "finetune"):
         needed.append("transformers")
+    elif kind == "softmax":
+        needed.append("triton")
     elif kind in ("infer", "train", "http"):
         needed.append("timm or torchvision")
     if kind == "http":

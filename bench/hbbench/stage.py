@@ -271,7 +271,7 @@ class Stage:
         words = [self.hb, "run", *(["--gpu", "sim"] if self.simulated else []), "--priority", "high" if high else "low",
                  *(way.options if high else ()), *options, "--"]
         # A daemon that `hb run` started would outlive the harness.
-        more = {"HB_SOCKET": self.daemon_of(way).socket, "HB_START_DAEMON": "0"}
+        more = {"HB_SOCKET": self.daemon_of(way).socket, "HB_START_DAEMON": "0"} | ({} if high else dict(way.variables))
         return words, more | (self.lever_environment(way.levers) if way.levers else {})
 
     def start_xserver(self):
@@ -379,7 +379,7 @@ def place_name(way, high):
     where = way.high if high else way.low
     if where == HB:
         return " ".join([f"hb run, {way.engine}", *(f"{key}={value}" for key, value in way.levers),
-                         *(way.options if high else ())])
+                         *(way.options if high else (f"{key}={value}" for key, value in way.variables))])
     if where == HAMI and not high:
         return f"hami, {way.limit}%"
     return f"mps, {way.limit}%" if where == MPS and not high and way.limit < 100 else where

@@ -31,6 +31,7 @@ class Way:
     settings: tuple = ()  # further (key, value) lines of that daemon's configuration while this way is measured
     options: tuple = ()   # further options of `hb run` for the service
     levers: tuple = ()    # (variable, value) for the benchmarks' shim (bench/shim), in which both sides then run
+    variables: tuple = () # (variable, value) of the programs of low priority
 
 
 WAYS = [
@@ -62,7 +63,7 @@ WAYS = [
 
 def find_way(name):
     """The row of that name, or None. NAME:KEY=VALUE[:KEY=VALUE...] is an engine with other settings; a KEY that begins with
-    HB_BENCH_ is a lever."""
+    HB_BENCH_ is a lever, and another one that begins with HB_ a variable of the programs of low priority."""
     base, *changes = name.split(":")
     way = next((way for way in WAYS if way.name == base), None)
     if not way or not changes or way.kind != ENGINE:
@@ -71,9 +72,10 @@ def find_way(name):
     if any(len(pair) < 2 for pair in pairs):
         return None
     levers = tuple(pair for pair in pairs if pair[0].startswith("HB_BENCH_"))
-    settings = tuple(pair for pair in pairs if pair not in levers)
-    return dataclasses.replace(way, name=name, mode=":".join([way.mode] + changes) if way.mode and not levers else "",
-                               settings=way.settings + settings, levers=way.levers + levers)
+    variables = tuple(pair for pair in pairs if pair[0].startswith("HB_") and pair not in levers)
+    settings = tuple(pair for pair in pairs if pair not in levers + variables)
+    return dataclasses.replace(way, name=name, mode=":".join([way.mode] + changes) if way.mode and settings == pairs else "",
+                               settings=way.settings + settings, levers=way.levers + levers, variables=variables)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +98,8 @@ def small(arguments, simulated="", options=()):
     return Program("", simulated or arguments, "work " + arguments, options)
 
 
+PREPARATIONS_US = (0, 50, 100, 150, 200, 250, 400)
+
 PROGRAMS = {
     "resnet50_b1": Program("resnet50_b1", "infer 280 2.7", "torch infer resnet50"),
     "resnet50_b1_graph": Program("resnet50_b1:graph", "infer 280 2.7", "torch infer resnet50 --graph"),
@@ -117,6 +121,10 @@ PROGRAMS = {
     "inception_v3": Program("resnet50_b1", "", "torch infer inception_v3 --graph"),
     "bert": Program("llama8_decode_b8", "", "torch infer bert"),
     "gemm": Program("", "persistent 1400", "torch gemm 8192"),
+    # Kernels of about 1 ms with long grids of short blocks, which do not wait for each other.
+    "pool": Program("", "stencil 256", "torch pool 16"),
+    "reduce": Program("", "spin 1000", "torch reduce 512"),
+    "softmax": Program("", "spin 1000", "torch softmax 262144"),
     "launch": small("launch own"),
     "launch_null_stream": small("launch null"),
     "launch_per_thread": small("launch thread"),
@@ -126,6 +134,7 @@ PROGRAMS = {
     "kernel_20us": small("kernel 20 264 3000"),
     "kernel_20us_16_blocks": small("kernel 20 16 3000"),
     "hinted_20us": small("hinted 20 264 3000 300"),
+    **{f"prepared_{us}us": small(f"hinted 20 264 3000 {us}") for us in PREPARATIONS_US},
     "every_sm": small("every_sm 3000"),
     "copy_h2d": small("copy 600 h2d 2000"),
     "copy_d2h": small("copy 600 d2h 2000"),
@@ -202,6 +211,10 @@ CASES = [
     Case("pairs", "prefill-beside-finetune", "llama8_prefill_b1_sockets@60/s", "llama8_train_b4"),
     *paper_cases(),
     *combinations(),
+    *(Case("splitting", f"beside-{low}", "kernel_20us@closed", low) for low in ("pool", "reduce", "softmax", "gemm")),
+    Case("preparation", "no-hint", "kernel_20us@closed", "resnet152"),
+    *(Case("preparation", f"hint-{us}us", f"prepared_{us}us@closed", "resnet152") for us in PREPARATIONS_US),
+    Case("preparation", "hint-200us-beside-spin", "prepared_200us@closed", "spin_200us"),
     # Rates and models of DISB as GPreempt runs it; low priority without pause as in DISB itself.
     Case("disb", "A", "vgg19@100/s:periodic", "resnet152"),
     Case("disb", "B", "vgg19@220/s:periodic", "resnet152"),
@@ -265,6 +278,9 @@ SUITES = [
           "the patterns A to E of DISB: one or five services beside one or five models"),
     Suite("paper", 5, 3, 4, "timeslice,mps,mps_prio,mps_60,reef,orion,temporal,spatial",
           "the claims of the papers on sharing a GPU, each with its target (docs/evaluation.md)", warm_up=1, requests=1000),
+    Suite("splitting", 5, 2, 1, "spatial:HB_SPLIT=0,spatial,spatial:HB_MASKS=0:HB_SPLIT=0,spatial:HB_MASKS=0",
+          "a small kernel beside kernels of a millisecond, with and without splitting and masks"),
+    Suite("preparation", 3, 2, 1, "timeslice,temporal", "a small kernel that is announced while its request is prepared", warm_up=1),
     Suite("adversary", 3, 1, 1, "timeslice,mps_prio,reef,temporal,turns,spatial",
           "beside programs that are hard to preempt, or die"),
     Suite("calls", 5, 0.3, 0.3, "temporal,spatial", "what Hummingbird adds to a call of the driver"),

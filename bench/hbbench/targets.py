@@ -51,6 +51,9 @@ TARGETS = [
     *(Target("pairs", "*", way, metric, relation, plus, baseline, factor) for way in ("temporal", "spatial")
       for metric, relation, plus, baseline, factor in (
           ("attainment", ">=", -1, "exclusive", 1), ("low", ">=", 0, "reef", 2), ("mean_us", "<=", 0, "exclusive", 1.05))),
+    *(Target("splitting", "*", way, metric, relation, 0, f"{way}:HB_SPLIT=0", factor)
+      for way in ("spatial", "spatial:HB_MASKS=0") for metric, relation, factor in (("p99_us", "<=", 1 / 3), ("low", ">=", 0.97))),
+    *(Target("preparation", f"hint-{us}us", "temporal", "p50_us", "<=", 6, "exclusive") for us in (200, 250, 400)),
     Target("engines", "graph-60-*", "temporal", "p50_us", "<=", 230, "exclusive"),
     Target("engines", "graph-60-*", "temporal", "p99_us", "<=", 0, "exclusive", 1.6),
     Target("engines", "graph-60-*", "temporal", "low", ">=", 93),

@@ -55,6 +55,9 @@ class Tables(unittest.TestCase):
         way = tables.find_way("spatial:masks=spread:HB_BENCH_ORION=x")
         self.assertEqual((way.settings, way.levers, way.mode), ((("masks", "spread"),), (("HB_BENCH_ORION", "x"),), ""))
         self.assertEqual(tables.find_way("spatial:window=1ms").mode, "spatial:window=1ms")
+        way = tables.find_way("spatial:HB_MASKS=0:HB_SPLIT=0")
+        self.assertEqual((way.mode, way.settings, way.levers, way.variables),
+                         ("", (), (), (("HB_MASKS", "0"), ("HB_SPLIT", "0"))))
         self.assertIsNone(tables.find_way("spatial:masks"))
         self.assertIsNone(tables.find_way("mps:masks=spread"))
 
