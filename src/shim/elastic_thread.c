@@ -520,6 +520,8 @@ static bool serve_devices(const struct hb_place *place)
 		if (!record)
 			continue;
 		hb_granules_limit_host(granules, atomic_load_explicit(&record->host_limit_bytes, memory_order_relaxed));
+		if (!is_capturing() && hb_granule_moves_finish(granules))
+			hb_elastic_note_change();
 		serve_order(place, device, record);
 		settle_over(place, device, granules);
 		more |= keep_spares(granules);

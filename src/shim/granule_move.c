@@ -43,6 +43,7 @@ struct hb_granule_move {
 	size_t scratch_bytes;
 	CUstream stream;
 	bool copying, copied;
+	bool can_wait;                /* to be unmapped when the thread has nothing else to do */
 	struct hb_granule_move *next; /* in hb_granules.unfinished */
 	size_t n;
 	struct move_item items[];
@@ -397,15 +398,18 @@ static bool give_back(struct hb_granule_move *move)
 	return all && !move->scratch;
 }
 
-void hb_granule_moves_finish(struct hb_granules *granules)
+/* Returns whether there was something to finish. */
+static bool finish_moves(struct hb_granules *granules, bool all)
 {
+	bool any = false;
 	pthread_mutex_lock(&granules->lock);
 	struct hb_granule_move *move = granules->unfinished;
 	granules->unfinished = NULL;
 	pthread_mutex_unlock(&granules->lock);
 	while (move) {
 		struct hb_granule_move *next = move->next;
-		bool finished = give_back(move);
+		bool finished = (all || !move->can_wait) && give_back(move);
+		any |= finished;
 		pthread_mutex_lock(&granules->lock);
 		if (!finished) {
 			move->next = granules->unfinished;
@@ -416,6 +420,17 @@ void hb_granule_moves_finish(struct hb_granules *granules)
 			free(move);
 		move = next;
 	}
+	return any;
+}
+
+bool hb_granule_moves_finish(struct hb_granules *granules)
+{
+	return finish_moves(granules, true);
+}
+
+void hb_granule_moves_retry(struct hb_granules *granules)
+{
+	(void)finish_moves(granules, false);
 }
 
 size_t hb_granule_moves_count_unfinished(const struct hb_granules *granules)
@@ -443,10 +458,28 @@ void hb_granule_move_wait(struct hb_granule_move *move)
 	move->copying = false;
 }
 
+/* Memory on a peer may stay mapped in the scratch range for a while: it takes no room that another program waits for. */
+static bool can_wait(const struct hb_granule_move *move)
+{
+	return move->state == MOVE_EXCHANGED && !hb_is_host(&move->to) && !hb_is_home(move->granules, &move->to);
+}
+
+static void put_old_away(struct hb_granule_move *move)
+{
+	for (size_t i = 0; i < move->n; i++)
+		if (move->items[i].made) {
+			hb_granule_put_away(move->granules, &move->items[i].fresh);
+			move->items[i].made = false;
+		}
+}
+
 void hb_granule_move_end(struct hb_granule_move *move)
 {
 	struct hb_granules *granules = move->granules;
 	hb_granule_move_wait(move);
+	move->can_wait = can_wait(move);
+	if (move->can_wait)
+		put_old_away(move);
 	pthread_mutex_lock(&granules->lock);
 	for (size_t i = 0; i < move->n; i++)
 		if (move->items[i].range)
@@ -456,5 +489,5 @@ void hb_granule_move_end(struct hb_granule_move *move)
 	*find_place(granules, move) = NULL;
 	pthread_cond_broadcast(&granules->move_ended);
 	pthread_mutex_unlock(&granules->lock);
-	hb_granule_moves_finish(granules);
+	hb_granule_moves_retry(granules);
 }

@@ -184,7 +184,7 @@ void hb_granules_retry_leaked(struct hb_granules *granules)
 	for (size_t i = 0; i < leaked.n; i++)
 		release_granule(granules, &leaked.items[i]);
 	free(leaked.items);
-	hb_granule_moves_finish(granules);
+	hb_granule_moves_retry(granules);
 }
 
 /* ---- allocations ---- */

@@ -92,8 +92,8 @@ size_t hb_granules_count_on_host(const struct granule_range *range);
 
 /* --- granule_move.c --- */
 
-/* Tries again to give back what ended moves have left. */
-void hb_granule_moves_finish(struct hb_granules *granules);
+/* Tries again to give back what ended moves have left because the driver refused. */
+void hb_granule_moves_retry(struct hb_granules *granules);
 /* With the lock held. Bytes that ended moves could not give back. */
 size_t hb_granule_moves_count_unfinished(const struct hb_granules *granules);
 /* Frees ended moves without a driver call. */

@@ -17,19 +17,14 @@ MIB = 1 << 20
 CHUNK = 8 * MIB  # one granule
 CHUNKS = 6
 CONTEXT = 512 * MIB  # what the simulated driver takes for each context
-# The call at which the program stops; how many of these calls its allocations make before.
+# The call at which the program stops; how many of these calls its allocations make before, and the preparation of host memory.
 STEPS = {
-    "the range is reserved": ("cuMemAddressReserve", CHUNKS),
-    "the new memory is mapped": ("cuMemMap", CHUNKS),
-    "the new memory gets access": ("cuMemSetAccess", CHUNKS),
     "the stream is made": ("cuStreamCreate", 0),
     "the copy begins": ("cuMemcpyDtoDAsync_v2", 0),
     "the old memory is unmapped": ("cuMemUnmap", 0),
-    "the new memory takes its place": ("cuMemMap", CHUNKS + 1),
-    "the address gets access": ("cuMemSetAccess", CHUNKS + 1),
-    "the range is unmapped": ("cuMemUnmap", 1),
+    "the new memory takes its place": ("cuMemMap", 2 * CHUNKS),
+    "the address gets access": ("cuMemSetAccess", 2 * CHUNKS),
     "the old memory is given back": ("cuMemRelease", 0),
-    "the range is given back": ("cuMemAddressFree", 0),
 }
 SHORT = ("the new memory takes its place",)
 ALL = sys.argv[1:] == ["all"]

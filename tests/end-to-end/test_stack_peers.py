@@ -10,7 +10,8 @@ MIB = 1 << 20
 CHUNK = 8 * MIB  # one granule
 CHUNKS = 6
 CONTEXT = 512 * MIB  # what the simulated driver takes for each context
-GPU = 2 * CONTEXT + (CHUNKS + 2) * CHUNK
+TABLES = MIB  # more than enough for the page tables of host memory that is prepared for moves
+GPU = 2 * CONTEXT + (CHUNKS + 2) * CHUNK + TABLES
 CONFIG = "elastic_host: 1GiB\nelastic_peers: true\n"
 
 
@@ -54,7 +55,7 @@ class Peers(unittest.TestCase):
             with (self.subTest(priority=priority),
                   Stack(gpus=2, scale=0.1, mps=False, config=CONFIG, HB_SIM_MEMORY=str(GPU)) as stack):
                 low, high = self.move_to_peer(stack)
-                everything = GPU - CONTEXT
+                everything = GPU - CONTEXT - TABLES
                 second = stack.start(priority, "memory", CHUNK, 1, 1, options=("--memory", str(everything)), CUDA_VISIBLE_DEVICES="1")
                 self.assertEqual(second.expect("granted"), f"granted: {everything}, wrong: 0", self.explain(stack))
                 self.check_left(stack, low)

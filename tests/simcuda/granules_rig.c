@@ -143,6 +143,7 @@ void finish(struct hb_granules *granules, uint64_t own_before, size_t host_befor
 {
 	bool more = true;
 	hb_granules_limit_host(granules, 0);
+	hb_granule_moves_finish(granules);
 	while (more)
 		CU(hb_granules_keep_spares(granules, &more));
 	struct hb_granules_bytes counts = count(granules);

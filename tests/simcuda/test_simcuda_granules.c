@@ -76,6 +76,9 @@ static void memory_moves_and_returns(void **state)
 	assert_true(hb_granules_is_home(granules, young.base) == false && count(granules).peer == GRANULE + UNIT);
 	CU(move_granules(granules, &peer, &local, 100 * GRANULE, NULL));
 	CU(move_granules(granules, &host, &local, 100 * GRANULE, NULL));
+	/* The move to the peer has left something to unmap. */
+	assert_int_equal(own_bytes(1), peer_before + 2 * GRANULE + UNIT);
+	hb_granule_moves_finish(granules);
 	assert_int_equal(own_bytes(0), local_before);
 	assert_int_equal(own_bytes(1), peer_before);
 	uint32_t word = word_of(old.seed, 0) + 1;
