@@ -196,7 +196,7 @@ bool hb_granule_move_is_broken(const struct hb_granule_move *move);
 void hb_granule_move_wait(struct hb_granule_move *move);
 /*
  * Gives back what is no longer needed. Waits for copies that are not done. Ends the move also if it is broken, without a repair.
- * After a move to a peer something is left to unmap, so that whoever waits for the old memory gets it sooner.
+ * After a move to a peer something is left to unmap, so that the program that waits for the old memory gets it sooner.
  */
 void hb_granule_move_end(struct hb_granule_move *move);
 /* Unmaps what ended moves have left, and tries again what the driver refused. By the thread that moves. True: something was left. */
