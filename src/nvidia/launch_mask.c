@@ -33,8 +33,7 @@ struct mask_words {
 	uint32_t word[MASK_WORDS];
 };
 
-/* What is known of one GPU. Which bits are real differs from GPU to GPU. */
-/* What a trial needs in its context. Each is NULL or 0 until it is made; made once, it stays. */
+/* A trial needs these in its context. Each is NULL or 0 until it is made, and then stays. */
 struct trial_tools {
 	CUcontext context;
 	CUmodule module;
@@ -43,6 +42,7 @@ struct trial_tools {
 	CUstream stream;
 };
 
+/* What is known of one GPU. Which bits are real differs from GPU to GPU. */
 struct masked_gpu {
 	/* The spread mask for each number of TPCs; written before `state` becomes WORKS, then constant. */
 	struct mask_words spread[SMS_MAX / SMS_PER_TPC + 1];

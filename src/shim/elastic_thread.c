@@ -97,7 +97,7 @@ bool hb_elastic_is_known_to_devices(void)
 
 /* ---- one move ---- */
 
-/* Where the time of a move goes. The log shows it (HB_LOG=info). */
+/* The steps of a move, whose times the log shows (HB_LOG=info). */
 enum move_step { STEP_PREPARE, STEP_QUIET, STEP_COPY, STEP_EXCHANGE, STEP_END, MOVE_STEPS };
 
 /* The state of moving one part of an order. */
