@@ -53,7 +53,7 @@ struct masked_gpu {
 	bool gpcs_made;
 	_Atomic(bool) whole; /* masks exclude entire GPCs now */
 	_Atomic(uint32_t) state, sms;
-	struct trial_tools tools; /* of the last trial */
+	struct trial_tools tools; /* guarded by the callers, as trials are */
 };
 
 static struct masked_gpu gpus[HB_MASK_GPUS];
@@ -125,7 +125,6 @@ static const char simulated[] = "HBSIM1\nmarks hb_mark\n";
 struct mask_trial {
 	const struct hb_mask_calls *cuda;
 	struct masked_gpu *gpu;
-	struct trial_tools *tools; /* the GPU's */
 	int sms;
 	uint64_t stay_ns;
 	int calm;          /* number of launches without a new SM after which no more SMs are expected */
@@ -137,17 +136,17 @@ _Static_assert(SMS_MAX == 256 && COUNT * sizeof(uint32_t) == 1024, "the kernel c
 static void mark_sms(struct mask_trial *trial, const struct mask_words *mask, uint32_t marks[MARKS])
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
-	uint64_t address = trial->tools->marks;
+	const struct trial_tools *tools = &trial->gpu->tools;
+	uint64_t address = tools->marks;
 	void *arguments[] = {&address, &trial->stay_ns};
 	thread_mask = mask;
-	CUresult result = cuda->cuLaunchKernel(trial->tools->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024,
-					       1, 1, 0, trial->tools->stream, arguments, NULL);
+	CUresult result = cuda->cuLaunchKernel(tools->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024, 1, 1,
+					       0, tools->stream, arguments, NULL);
 	thread_mask = NULL;
 	if (result == CUDA_SUCCESS)
-		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->tools->marks, MARKS * sizeof *marks,
-						    trial->tools->stream);
+		result = cuda->cuMemcpyDtoHAsync_v2(marks, tools->marks, MARKS * sizeof *marks, tools->stream);
 	if (result == CUDA_SUCCESS)
-		result = cuda->cuStreamSynchronize(trial->tools->stream);
+		result = cuda->cuStreamSynchronize(tools->stream);
 	trial->failed |= result != CUDA_SUCCESS;
 }
 
@@ -159,8 +158,8 @@ static int count_sms(struct mask_trial *trial, const struct mask_words *mask, in
 {
 	uint32_t marks[MARKS], blocks = 0;
 	int n = 0, calm = 0;
-	trial->failed |= trial->cuda->cuMemsetD8Async(trial->tools->marks, 0, sizeof marks, trial->tools->stream) !=
-			 CUDA_SUCCESS;
+	const struct trial_tools *tools = &trial->gpu->tools;
+	trial->failed |= trial->cuda->cuMemsetD8Async(tools->marks, 0, sizeof marks, tools->stream) != CUDA_SUCCESS;
 	for (int i = 0; i < LAUNCHES_MOST && !trial->failed && n < trial->sms && (n < least || calm < trial->calm);
 	     i++) {
 		int before = n;
@@ -246,7 +245,7 @@ static bool load_kernel(const struct hb_mask_calls *cuda, struct trial_tools *to
 static bool begin_trial(struct mask_trial *trial)
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
-	struct trial_tools *tools = trial->tools;
+	struct trial_tools *tools = &trial->gpu->tools;
 	CUcontext context = NULL;
 	CUdevice device;
 	int least, greatest;
@@ -277,7 +276,7 @@ static bool is_switched_off(void)
 
 static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda, struct masked_gpu *gpu)
 {
-	struct mask_trial trial = {.cuda = cuda, .gpu = gpu, .tools = &gpu->tools, .stay_ns = 8000, .calm = 0};
+	struct mask_trial trial = {.cuda = cuda, .gpu = gpu, .stay_ns = 8000, .calm = 0};
 	if (is_switched_off())
 		return HB_MASK_SWITCHED_OFF;
 	if (is_profiled())
@@ -289,8 +288,6 @@ static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda, struct mas
 	/* Other programs may occupy SMs, so a second trial waits longer for them. */
 	for (int i = 0; i < ATTEMPTS && found == HB_MASK_UNCLEAR; i++, trial.calm += 4)
 		found = judge_bits(&trial);
-	if (trial.failed) /* the context may be another one under the same address */
-		gpu->tools = (struct trial_tools){0};
 	return found;
 }
 
@@ -302,6 +299,13 @@ enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda, unsigned gpu)
 	known = run_trial(cuda, &gpus[gpu]);
 	atomic_store(&gpus[gpu].state, known);
 	return known;
+}
+
+void hb_mask_forget_context(CUcontext context)
+{
+	for (struct masked_gpu *gpu = gpus; gpu < gpus + HB_MASK_GPUS; gpu++)
+		if (gpu->tools.context == context)
+			gpu->tools = (struct trial_tools){0};
 }
 
 void hb_mask_keep(unsigned gpu, uint32_t sms)

@@ -57,11 +57,15 @@ struct hb_mask_calls {
 /*
  * Tries masks in the current context, which is on this GPU, in about 15 ms. Synchronizes only with its own
  * stream; must not run during a capture. After WORKS later calls return WORKS at
- * once; UNCLEAR may be tried again later. One caller at a time. The trial's kernel, stream and 2 KB of memory stay in the
- * context: freeing memory waits for all work of the context, and that may be a collective that waits for another process
- * which this one keeps waiting.
+ * once; UNCLEAR may be tried again later. One caller at a time.
+ *
+ * The trial's kernel, stream and 2 KB of memory stay in the context: freeing memory waits for all work of the context. That
+ * work may be a collective that waits for another process, and this process may be what the other one waits for.
  */
 enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda, unsigned gpu);
+
+/* Before the context ends, and what a trial has left in it. No trial runs meanwhile. */
+void hb_mask_forget_context(CUcontext context);
 
 /*
  * Lets this thread's launches, which must be on this GPU, use only `sms` SMs from now on; 0 = all. Has no effect

@@ -6,6 +6,7 @@
  */
 #include "shim/shim_spatial_rows.h"
 #include "base/clock.h"
+#include "nvidia/launch_mask.h"
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
 #include "shim/takeover.h"
@@ -259,6 +260,7 @@ void hb_shim_spatial_context_leaves(CUcontext context)
 		bank->parked_for = context;
 		atomic_store(&bank->owner, NULL);
 	}
+	hb_mask_forget_context(context);
 	pthread_mutex_unlock(&preparing);
 }
 
