@@ -36,8 +36,8 @@
 #define UNDO_MOST_NS (2 * HB_NS_PER_S)
 #define LOOK_NS (100 * HB_NS_PER_US) /* between two looks at work in flight */
 #define UNDO_AGAIN_NS (10 * HB_NS_PER_MS)
-#define SPARES_AFTER_NS \
-	HB_NS_PER_S /* page-locking delays other programs' driver calls, such as the allocation for which memory moved */
+/* After a move. Page-locking delays other programs' driver calls, such as the allocation for which memory moved. */
+#define SPARES_AFTER_NS HB_NS_PER_S
 #define IDLE_NS (100 * HB_NS_PER_MS) /* the longest sleep; sizes on the page may be older by this */
 
 static atomic_bool started;

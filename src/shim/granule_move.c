@@ -43,7 +43,6 @@ struct hb_granule_move {
 	size_t scratch_bytes;
 	CUstream stream;
 	bool copying, copied;
-	bool can_wait;                /* to be unmapped when the thread has nothing else to do */
 	struct hb_granule_move *next; /* in hb_granules.unfinished */
 	size_t n;
 	struct move_item items[];
@@ -379,16 +378,21 @@ bool hb_granule_move_is_broken(const struct hb_granule_move *move)
 
 /* ---- end ---- */
 
-/* Returns true when nothing is left to give back. A granule is given back when the scratch range no longer maps it. */
-static bool give_back(struct hb_granule_move *move)
+/*
+ * Returns true when nothing is left to give back. `unmap`: also the scratch range. New memory that is not used is given back when
+ * the scratch range no longer maps it.
+ */
+static bool give_back(struct hb_granule_move *move, bool unmap)
 {
 	bool all = true;
 	for (size_t i = 0; i < move->n; i++) {
 		struct move_item *item = &move->items[i];
-		if (item->mapped && driver_of(move)->unmap(item->scratch, item->bytes) == CUDA_SUCCESS)
+		if (unmap && item->mapped && driver_of(move)->unmap(item->scratch, item->bytes) == CUDA_SUCCESS)
 			item->mapped = false;
 		all &= !item->mapped;
-		if (item->made && !item->mapped && move->state != MOVE_BROKEN) {
+		bool unused = item->state == ITEM_NEW ||
+			      !item->mapped; /* `fresh` is the old memory, or mapped nowhere */
+		if (item->made && unused && move->state != MOVE_BROKEN) {
 			hb_granule_put_away(move->granules, &item->fresh);
 			item->made = false;
 		}
@@ -398,7 +402,13 @@ static bool give_back(struct hb_granule_move *move)
 	return all && !move->scratch;
 }
 
-/* Returns whether there was something to finish. */
+/* Memory on a peer may stay mapped in the scratch range for a while: it takes no room that another program waits for. */
+static bool can_wait(const struct hb_granule_move *move)
+{
+	return move->state == MOVE_EXCHANGED && !hb_is_host(&move->to) && !hb_is_home(move->granules, &move->to);
+}
+
+/* Returns whether a move was finished. */
 static bool finish_moves(struct hb_granules *granules, bool all)
 {
 	bool any = false;
@@ -408,7 +418,7 @@ static bool finish_moves(struct hb_granules *granules, bool all)
 	pthread_mutex_unlock(&granules->lock);
 	while (move) {
 		struct hb_granule_move *next = move->next;
-		bool finished = (all || !move->can_wait) && give_back(move);
+		bool finished = give_back(move, all || !can_wait(move));
 		any |= finished;
 		pthread_mutex_lock(&granules->lock);
 		if (!finished) {
@@ -458,28 +468,10 @@ void hb_granule_move_wait(struct hb_granule_move *move)
 	move->copying = false;
 }
 
-/* Memory on a peer may stay mapped in the scratch range for a while: it takes no room that another program waits for. */
-static bool can_wait(const struct hb_granule_move *move)
-{
-	return move->state == MOVE_EXCHANGED && !hb_is_host(&move->to) && !hb_is_home(move->granules, &move->to);
-}
-
-static void put_old_away(struct hb_granule_move *move)
-{
-	for (size_t i = 0; i < move->n; i++)
-		if (move->items[i].made) {
-			hb_granule_put_away(move->granules, &move->items[i].fresh);
-			move->items[i].made = false;
-		}
-}
-
 void hb_granule_move_end(struct hb_granule_move *move)
 {
 	struct hb_granules *granules = move->granules;
 	hb_granule_move_wait(move);
-	move->can_wait = can_wait(move);
-	if (move->can_wait)
-		put_old_away(move);
 	pthread_mutex_lock(&granules->lock);
 	for (size_t i = 0; i < move->n; i++)
 		if (move->items[i].range)

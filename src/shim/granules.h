@@ -199,7 +199,7 @@ void hb_granule_move_wait(struct hb_granule_move *move);
  * After a move to a peer something is left to unmap, so that the program that waits for the old memory gets it sooner.
  */
 void hb_granule_move_end(struct hb_granule_move *move);
-/* Unmaps what ended moves have left, and tries again what the driver refused. By the thread that moves. True: something was left. */
+/* Unmaps what ended moves have left, and tries again what the driver refused. By the thread that moves. True: a move was finished. */
 bool hb_granule_moves_finish(struct hb_granules *granules);
 
 #endif

@@ -93,7 +93,8 @@ static void sweep_failures(const CUmemLocation *to, enum preparation preparation
 	long at = 0;
 	for (; reached; at++)
 		move_with_failures(to, preparation, at, times, &reached);
-	assert_true(at > 10); /* the sweep met the calls of a complete move */
+	/* The sweep met the calls of a complete move, which are fewer if host memory is mapped in advance. */
+	assert_true(at > (preparation == PREPARED_BEFORE ? 10 : 15));
 }
 
 static void every_call_of_a_move_to_a_peer_may_fail(void **state)
