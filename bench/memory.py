@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures elastic memory: what it costs while nothing moves, and whether programs stay correct while memory moves.
 
-  bench/memory.py --build build [--peers] [--tries 5] [--budget 400] [--gpu sim] [--config "mps: false"] [--only NAME,...] [--out FILE]
+  bench/memory.py --build build [--peers] [--tries 5] [--budget 400] [--gpu sim] [--config "mps: false"] [--expandable]
+                  [--only NAME,...] [--out FILE]
 
 Runs memory_program.py in places of one daemon with the engine `temporal` and with elastic memory. Prints a table last, and
 writes it as JSON to --out after each row. A row that fails or has no time left says so. With --gpu sim it runs over the
@@ -20,14 +21,13 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from hbbench.process import Failed, Limits, Process, TimeIsUp  # noqa: E402  pylint: disable=wrong-import-position
-from hbbench.run import commit_of, driver_version  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench import rows  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.process import Failed, Limits, Process  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.stage import Stage, answers, find_part  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.tables import PROGRAMS  # noqa: E402  pylint: disable=wrong-import-position
 
 MIB, GIB = 1 << 20, 1 << 30
 QUIT_S, ANSWER_S = 20, 120
-ALLOCATOR = "".join(f"{name}={os.environ[name]} " for name in ["PYTORCH_CUDA_ALLOC_CONF"] if name in os.environ)
 FILL_CHUNK = 16 * MIB  # leaves less than a step of a return, so that memory stays away
 REQUESTS_PER_S = 60
 QUARTER = 0.245  # as a share: some memory may have returned when it is counted
@@ -60,6 +60,8 @@ class Machine:
         self.programs = []
         self.details = {}  # of the present row: raw values that the table leaves out
         self.variables = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        if args.expandable:
+            self.variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         if self.simulated:
             self.variables |= {"HB_SIM_GPUS": "2" if args.peers else "1", "HB_SIM_MEMORY": str(2560 * MIB), "HB_SIM_SCALE": "0.1"}
         self.socket = os.path.join(self.stage.folder, "hbd.sock")
@@ -347,41 +349,22 @@ def main():
     parser.add_argument("--tries", type=int, default=5, help="allocations of the row `need`")
     parser.add_argument("--budget", type=float, default=400, help="seconds after which no row continues")
     parser.add_argument("--config", action="append", default=[], help="a line for the daemon's configuration, as `mps: false`")
+    parser.add_argument("--expandable", action="store_true", help="PyTorch's memory consists of expandable segments")
     parser.add_argument("--only", help="rows, comma-separated: " + ", ".join(ROWS))
     parser.add_argument("--out", help="write the rows to this file")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else list(ROWS)
-    if unknown := set(names) - set(ROWS):
-        parser.error(f"--only: there is no row {', '.join(sorted(unknown))}; rows are {', '.join(ROWS)}")
+    names = rows.choose(parser, args.only, ROWS)
     limits = Limits()
     limits.watch_signals()
     limits.end = time.monotonic() + args.budget
     if args.tries < 1:
         parser.error(f"--tries {args.tries}: at least 1 is needed")
     machine = Machine(args, limits)
-    rows = []
     try:
-        for name in names:
-            begin, machine.details = time.monotonic(), {}
-            try:
-                result, right, fast = ROWS[name][0](machine)
-                met = right and (fast or machine.simulated)
-            except (Failed, TimeIsUp, OSError, subprocess.SubprocessError) as error:
-                result, met = f"failed: {error}", False
-            machine.stop_programs()
-            rows.append({"row": name + (" (peer)" if args.peers else ""), "what": ROWS[name][0].__doc__, "target": ROWS[name][1],
-                         "result": result, "met": met, "took_s": round(time.monotonic() - begin, 1)} | machine.details)
-            print(f"{name}: {result}", file=sys.stderr, flush=True)
-            if args.out:
-                with open(args.out, "w", encoding="utf-8") as file:
-                    json.dump({"command": ALLOCATOR + " ".join(sys.argv), "commit": commit_of(machine.stage.hb),
-                               "driver": "simulated" if args.gpu else driver_version(),
-                               "rows": rows}, file, indent=1)
+        met = rows.run(machine, ROWS, names, args.out, " (peer)" if args.peers else "")
     finally:
         machine.close()
-    for row in rows:
-        print(f"{row['row']:17} {'ok ' if row['met'] else 'NO '} {row['took_s']:6.1f} s  target {row['target']:22}: {row['result']}")
-    sys.exit(0 if all(row["met"] for row in rows) else 1)
+    sys.exit(0 if met else 1)
 
 
 if __name__ == "__main__":

@@ -15,20 +15,17 @@ Windows with and without low priority take turns. The objective is the 99th perc
 JSON to --out after each row. Exit status: 0 every row that ran met its targets, 1 otherwise.
 """
 import argparse
-import json
 import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from hbbench import core_split, tables  # noqa: E402  pylint: disable=wrong-import-position
-from hbbench.process import Failed, Hangs, Limits, Process, TimeIsUp  # noqa: E402  pylint: disable=wrong-import-position
-from hbbench.run import commit_of, driver_version  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench import core_split, rows, tables  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.process import Failed, Hangs, Limits, Process  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.stage import Stage  # noqa: E402  pylint: disable=wrong-import-position
 
 TENSOR_RATE = 120  # requests/s of about 3 ms
@@ -37,7 +34,7 @@ WAYS = ["timeslice", "reef", "temporal", "spatial"]
 NODE_PROGRAM = ["python3", os.path.join(HERE, "node_program.py")]
 LARGE_BATCH = 256  # its steps depend less on the processor
 GANGS_MOST = 4
-PROGRESS_S = 30  # a program without a step for so long hangs
+PROGRESS_S = 30  # a program that does not end its step within this time hangs
 KILLED_SHARE = 0.4
 
 
@@ -48,6 +45,7 @@ class Node:
         self.args, self.simulated, self.limits = args, args.gpu == "sim", limits
         self.stage = Stage(os.path.abspath(os.path.join(args.build, "hb")), self.simulated, None, limits)
         self.programs = []
+        self.details = {}  # of the present row: raw values that the table leaves out
         self.seed = 1
 
     def command(self, *words):
@@ -198,11 +196,12 @@ def attainment(latency, slo):
     return 100 * sum(value <= slo for value in latency) / len(latency) if latency else 0.0
 
 
-def compare(cells, failures, fast):
-    """A row's result: text, whether each way worked, whether the targets are met, raw values."""
+def describe(node, cells, failures):
+    """A row's result as text, and whether each way worked. The raw values go into the file."""
+    node.details["cells"] = cells
     text = "; ".join(f"{c['way']}: {c['rate']}/s, p50 {c['p50_ms']} (alone {c['alone_p50_ms']}), p99 {c['p99_ms']} "
                      f"({c['alone_p99_ms']}) ms, in SLO {c['in_slo']} ({c['alone_in_slo']}) %, LP {c['low']} %" for c in cells)
-    return text + "".join(f"; {name} failed: {why}" for name, why in failures.items()), not failures, fast, {"cells": cells}
+    return text + "".join(f"; {name} failed: {why}" for name, why in failures.items()), not failures
 
 
 def of(cells, *names):
@@ -213,23 +212,24 @@ def measure_data_parallel(node):
     """A service on the first GPU beside a data-parallel training on both."""
     training = node.command("data", "--batch", LARGE_BATCH)
     cells, failures = measure_ways(node, node.service(), [(training, {})], 60, ["timeslice", "temporal", "spatial"])
-    return compare(cells, failures, any(c["low"] >= 90 and c["in_slo"] >= c["alone_in_slo"] - 1
-                                        for c in of(cells, "temporal", "spatial")))
+    return *describe(node, cells, failures), any(c["low"] >= 90 and c["in_slo"] >= c["alone_in_slo"] - 1
+                                                 for c in of(cells, "temporal", "spatial"))
 
 
 def measure_tensor_parallel(node):
     """A tensor-parallel service on both GPUs beside a data-parallel training on both."""
     cells, failures = measure_ways(node, node.command("tensor"), [(node.command("data"), {})], TENSOR_RATE, WAYS)
     reef = max((c["low"] for c in of(cells, "reef")), default=0.0)
-    return compare(cells, failures, any(c["low"] >= 1.5 * reef and c["in_slo"] >= c["alone_in_slo"] - 1
-                                        for c in of(cells, "temporal", "spatial")))
+    return *describe(node, cells, failures), any(c["low"] >= 1.5 * reef and c["in_slo"] >= c["alone_in_slo"] - 1
+                                                 for c in of(cells, "temporal", "spatial"))
 
 
 def measure_bubbles(node):
     """A service of two pipeline stages, one on each GPU, whose requests follow each other, beside a training on each."""
     lows = [(node.training(), {"CUDA_VISIBLE_DEVICES": str(gpu)}) for gpu in range(2)]
     cells, failures = measure_ways(node, node.command("pipeline"), lows, 0, ["timeslice", "temporal", "spatial"])
-    return compare(cells, failures, all(c["p99_ms"] <= 1.05 * c["alone_p99_ms"] and c["low"] > 0 for c in of(cells, "spatial")))
+    return *describe(node, cells, failures), all(c["p99_ms"] <= 1.05 * c["alone_p99_ms"] and c["low"] > 0
+                                                 for c in of(cells, "spatial"))
 
 
 class Gangs:
@@ -315,7 +315,8 @@ def measure_gangs(node):
     text = "; ".join(f"{run['engine']}: {run['started']} programs in {run['seconds']} s, {run['killed']} killed, {run['hung']} hung, "
                      f"{run['harmed']} harmed; service: {run['requests']} requests, p50 {run['p50_ms']}, p99 {run['p99_ms']} ms"
                      for run in runs)
-    return text, all(run["requests"] and not run["hung"] and not run["harmed"] for run in runs), True, {"runs": runs}
+    node.details["runs"] = runs
+    return text, all(run["requests"] and not run["hung"] and not run["harmed"] for run in runs), True
 
 
 ROWS = {
@@ -337,9 +338,7 @@ def main():
     parser.add_argument("--budget", type=float, default=400, help="seconds after which no row continues")
     parser.add_argument("--out", help="write the rows to this file")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else list(ROWS)
-    if unknown := set(names) - set(ROWS):
-        parser.error(f"--only: there is no row {', '.join(sorted(unknown))}; rows are {', '.join(ROWS)}")
+    names = rows.choose(parser, args.only, ROWS)
     if args.rounds < 1 or args.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
     if args.gpu:
@@ -347,28 +346,12 @@ def main():
     limits = Limits()
     limits.watch_signals()
     limits.end = time.monotonic() + args.budget
-    node, rows = Node(args, limits), []
+    node = Node(args, limits)
     try:
-        for name in names:
-            begin = time.monotonic()
-            try:
-                result, right, fast, raw = ROWS[name][0](node)
-                met = right and (fast or node.simulated)
-            except (Failed, TimeIsUp, OSError, subprocess.SubprocessError) as error:
-                result, met, raw = f"failed: {error}", False, {}
-            node.stop_programs()
-            rows.append({"row": name, "what": ROWS[name][0].__doc__, "target": ROWS[name][1], "result": result,
-                         "met": met, "took_s": round(time.monotonic() - begin, 1)} | raw)
-            print(f"{name}: {result}", file=sys.stderr, flush=True)
-            if args.out:
-                with open(args.out, "w", encoding="utf-8") as file:
-                    json.dump({"command": " ".join(sys.argv), "commit": commit_of(node.stage.hb),
-                               "driver": "simulated" if args.gpu else driver_version(), "rows": rows}, file, indent=1)
+        met = rows.run(node, ROWS, names, args.out)
     finally:
         node.close()
-    for row in rows:
-        print(f"{row['row']:16} {'ok ' if row['met'] else 'NO '} {row['took_s']:6.1f} s  target {row['target']}: {row['result']}")
-    sys.exit(0 if all(row["met"] for row in rows) else 1)
+    sys.exit(0 if met else 1)
 
 
 if __name__ == "__main__":

@@ -10,36 +10,22 @@ They read the same lines as torch_program.py. Data- and tensor-parallel programs
 tells the second each step, and the second ends with it.
 """
 import argparse
-import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_program import Program, say, vision_model  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.process import die_with_parent  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.stage import free_port  # noqa: E402  pylint: disable=wrong-import-position
+from torch_program import Program, captured, say, train  # noqa: E402  pylint: disable=wrong-import-position
 
 HIDDEN, INNER, BATCH = 4096, 14336, 8
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 END_S = 10
 
 
 def data(torch, args):
-    model = torch.nn.parallel.DistributedDataParallel(
-        vision_model("resnet50").cuda().to(memory_format=torch.channels_last), device_ids=[args.rank])
-    images = torch.randn(args.batch, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
-    labels = torch.randint(0, 1000, (args.batch,), device="cuda")
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
-
-    def step():
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return step
+    return train(torch, args, lambda model: torch.nn.parallel.DistributedDataParallel(model, device_ids=[args.rank]))
 
 
 def make_layers(torch, layers, shares, device):
@@ -87,25 +73,14 @@ def pipeline(torch, args):
 
 def start_second(args, port):
     """The process of the second GPU. It does not outlive this one."""
-    parent = os.getpid()
-
-    def prepare_child():
-        LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent:
-            os._exit(1)
     words = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--rank", "1", "--port", str(port)]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=prepare_child)
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                            preexec_fn=die_with_parent(signal.SIGKILL))
 
 
 def join(torch, args, port):
     torch.cuda.set_device(args.rank)
     torch.distributed.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=args.rank, world_size=2)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def prepare(torch, args, stream):
@@ -115,18 +90,10 @@ def prepare(torch, args, stream):
         step()
     torch.cuda.synchronize()
     if args.kind == "tensor" and not args.eager:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            output = step()
-
-        def replay():
-            graph.replay()
-            return output
-        replay.captured = step
+        step = captured(torch, step, stream, "thread_local")  # NCCL's own threads call the driver meanwhile
         for _ in range(5):
-            replay()
+            step()
         torch.cuda.synchronize()
-        return replay
     return step
 
 
@@ -144,6 +111,7 @@ def main():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--eager", action="store_true", help="tensor: without CUDA graphs")
+    parser.set_defaults(model="resnet50")
     parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()

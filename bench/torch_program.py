@@ -91,8 +91,10 @@ def infer(torch, args):
     return with_input(torch.inference_mode()(lambda: model(images)), images)
 
 
-def train(torch, args):
+def train(torch, args, wrap=lambda model: model):
+    """`wrap` makes what is trained of the model."""
     model, images = vision(torch, args)
+    model = wrap(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     labels = torch.randint(0, 1000, (args.batch,), device="cuda")
     model.train()
@@ -158,19 +160,20 @@ def gemm(torch, args):
 
 
 def pool(torch, args):
-    """A stencil: means of 3 x 3 neighbours in so many pictures of 8192 x 8192."""
+    """A stencil: means of 3 x 3 neighbours. args.model: the number of pictures of 8192 x 8192."""
     pictures = torch.randn(1, int(args.model), 8192, 8192, device="cuda", dtype=torch.bfloat16)
     return lambda: torch.nn.functional.avg_pool2d(pictures, 3, 1, 1)
 
 
 def reduce(torch, args):
-    """The sums of the columns of so many Mi numbers."""
-    values = torch.randn(int(args.model) << 6, 1 << 14, device="cuda")
-    return lambda: values.sum(0)
+    """Sums of rows, each by one block: sums of columns would need several blocks, which wait for each other. args.model: how
+    many Mi numbers there are."""
+    values = torch.randn(int(args.model) << 8, 1 << 12, device="cuda")
+    return lambda: values.sum(1)
 
 
 def softmax(torch, args):
-    """A Triton kernel: softmax of so many rows of 4096 numbers."""
+    """A Triton kernel: softmax of rows of 4096 numbers. args.model: the number of rows."""
     from triton_softmax import make_softmax
     return make_softmax(torch, int(args.model), 4096)
 
@@ -192,9 +195,10 @@ def missing_modules(kind, model):
     return [name for name in needed if not any(importlib.util.find_spec(one) for one in name.split(" or "))]
 
 
-def captured(torch, step, stream):
+def captured(torch, step, stream, mode="global"):
+    """`mode`: which other threads may call the driver during the capture."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode=mode):
         output = step()
 
     def replay():

@@ -448,6 +448,13 @@ class ProcessRunner(Runner):
             if self.alone_ns[i] and service.rate_per_s:
                 self.slo_ns[i] = stats.quantile(self.alone_ns[i], 0.99)
 
+    def note_split(self, way, cast):
+        """What the daemon has counted since low priority started. Without this a suite cannot tell "no gain" from "not split"."""
+        daemon, cell = self.company.stage.daemon_of(way), self.outcome.cell(way)
+        for i, member in cast.low:
+            counters = daemon.tenant(member.process.pid)["counters"]
+            cell["low"][i]["split"] = {name: counters[name] for name in ("kernels", "split", "parts", "unsplit")}
+
     def measure(self, way, number):
         try:
             if way.kind == REFERENCE:
@@ -463,6 +470,8 @@ class ProcessRunner(Runner):
                         daemon.set_slo(member.process.pid, self.slo_ns[i])
                         member.slo_ns = self.slo_ns[i]
             self.run_window(cast, self.outcome.cell(way), number)
+            if way.engine and self.plan.case.suite == "splitting":
+                self.note_split(way, cast)
         except Failed as why:
             self.drop_way(way, why)
             # Its programs may hang, and other ways of sharing may need them.

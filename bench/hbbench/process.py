@@ -62,6 +62,17 @@ class Limits:
             self.check()
 
 
+def die_with_parent(end_signal):
+    """What a child does before its program begins, so that it gets this signal when this process dies."""
+    parent = os.getpid()
+
+    def ask():
+        LIBC.prctl(PR_SET_PDEATHSIG, int(end_signal))
+        if os.getppid() != parent:
+            os._exit(127)  # the parent died before the child asked for the signal
+    return ask
+
+
 class Process:
     """A child with pipes to its input and output; its errors go to a log file in the stage's folder."""
     numbers = itertools.count(1)
@@ -69,12 +80,10 @@ class Process:
     def __init__(self, name, words, environment, folder, limits, end_signal=signal.SIGKILL, cpus=None):
         self.name, self.limits, self.buffer = name, limits, b""
         self.log = os.path.join(folder, f"{next(self.numbers)}.log")
-        parent = os.getpid()
+        follow_parent = die_with_parent(end_signal)
 
         def prepare_child():
-            LIBC.prctl(PR_SET_PDEATHSIG, int(end_signal))
-            if os.getppid() != parent:
-                os._exit(127)  # the harness died before the child asked for the signal
+            follow_parent()
             if cpus:
                 os.sched_setaffinity(0, cpus)
         with open(self.log, "ab") as log:

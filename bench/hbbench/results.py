@@ -180,6 +180,15 @@ def case_rows(case):
             yield line + (f"{estimate_text(cell['low_of_alone'], share_text):>{SHARE_WIDTH}}" if i == 0 and case["low"] else "")
 
 
+def split_lines(case):
+    """Which launches of low priority were split, where that was noted."""
+    for cell in case["sharing"]:
+        for low in cell["low"]:
+            if "split" in low:
+                yield (f"  {cell['name']}: {low['split']['split']} of {low['split']['kernels']} launches of low priority were split, into "
+                       f"{low['split']['parts']} parts")
+
+
 def headline_text(case):
     line = case["headline"]
     if not line:
@@ -213,6 +222,8 @@ def case_lines(case, rounds):
             yield f"  {how}: {case[how]}"
             return
     yield from case_rows(case)
+    lines = list(split_lines(case))
+    yield from ["", *lines] if lines else []
     if headline_text(case):
         yield "\n" + headline_text(case)
     error = max((cell["clock_error_ns"] for cell in case["sharing"]), default=0)

@@ -172,13 +172,15 @@ class Daemon:
         self.status()
         self.status()
 
-    def set_slo(self, pid, slo_ns):
-        """Sets the objective of the service with this process id; 0 = none."""
+    def tenant(self, pid):
         for tenant in self.status()["tenants"]:
             if tenant["pid"] == pid:
-                self.run_hb("set", str(tenant["id"]), "--slo", f"{slo_ns / 1e6:.6f}ms" if slo_ns else "none")
-                return
+                return tenant
         raise Failed(f"{self.name}: there is no tenant of process {pid}")
+
+    def set_slo(self, pid, slo_ns):
+        """Sets the objective of the service with this process id; 0 = none."""
+        self.run_hb("set", str(self.tenant(pid)["id"]), "--slo", f"{slo_ns / 1e6:.6f}ms" if slo_ns else "none")
 
     def verify(self):
         """Raises unless the GPUs in use are shared by this engine."""

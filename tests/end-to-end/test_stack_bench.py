@@ -453,7 +453,20 @@ def test_low_priority_comes_and_goes_in_a_window(place):
     assert cell["high"][0]["summary"]["control"][0] is not None, cell["high"][0]["summary"]
 
 
-QUICK = [test_a_small_run_measures_services_and_low_priority, test_low_priority_comes_and_goes_in_a_window]
+def test_the_suite_of_splitting_says_what_was_split(place):
+    """The simulated driver has no machine code, so nothing is split there, but launches are counted."""
+    bench = place.start("run", "splitting", "--gpu", "sim", "--case", "beside-pool", "--rounds", "1", "--seconds", "0.5",
+                        "--sharing", "spatial:HB_SPLIT=0,spatial", "--json")
+    wait_until("a program with the variable", lambda: any(b"HB_SPLIT=0" in found for found in place.environments()), LIMIT_RUN)
+    out, errors = bench.communicate(timeout=LIMIT_RUN)
+    assert bench.returncode == 0, errors
+    cells = cells_of(json.loads(out)["cases"][0])
+    for name in ("spatial:HB_SPLIT=0", "spatial"):
+        split = cells[name]["low"][0]["split"]
+        assert split["kernels"] > 0 and split["split"] == split["parts"] == 0, cells[name]["low"]
+
+
+QUICK = [test_the_suite_of_splitting_says_what_was_split, test_a_small_run_measures_services_and_low_priority, test_low_priority_comes_and_goes_in_a_window]
 MEASURES = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
             test_a_program_that_fails_is_named_and_the_others_continue, test_engines_get_the_objective, test_services_with_sockets_are_foreseen, test_a_case_whose_programs_lack_a_module_is_skipped,
             test_everything_in_one_command, test_xsched_is_used_as_it_says, test_hami_core_limits_low_priority_only]
