@@ -154,6 +154,12 @@ uint64_t elastic_own_bytes(void)
 	return stats.memory_own;
 }
 
+bool elastic_has_own_bytes(const struct hb_page_elastic *record, uint64_t bytes)
+{
+	uint64_t own = elastic_own_bytes();
+	return own >= bytes && own <= bytes + ELASTIC_TABLES(record->spare_bytes + 2 * record->host_bytes);
+}
+
 uint64_t elastic_used_bytes(void)
 {
 	return elastic_host.page->gpus[0].used_bytes;

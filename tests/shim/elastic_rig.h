@@ -58,6 +58,9 @@ uint64_t elastic_fail(const char *faults);
 uint64_t elastic_own_bytes(void);
 /* What the GPU holds for so many bytes on the host: 8 bytes of page table for each 4 KiB. */
 #define ELASTIC_TABLES(bytes) ((bytes) / 512)
+/* Whether the driver counts so many bytes for this process, beside the page tables of the host memory of this record. Host
+   memory that the shim has prepared for moves is mapped at a second address. */
+bool elastic_has_own_bytes(const struct hb_page_elastic *record, uint64_t bytes);
 /* The same as the account counts them. */
 uint64_t elastic_used_bytes(void);
 

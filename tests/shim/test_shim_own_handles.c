@@ -78,12 +78,6 @@ static void check_parts(CUdeviceptr base, uint32_t added)
 		check_answers(base + i * PART, PART);
 }
 
-/* Whether the driver counts so much for this process, beside the page tables of memory that is prepared for moves. */
-static bool has_own_bytes(uint64_t bytes)
-{
-	return elastic_own_bytes() == bytes + ELASTIC_TABLES(record->spare_bytes + record->host_bytes);
-}
-
 static void use_segments(void)
 {
 	CUmemGenericAllocationHandle handles[N_PARTS];
@@ -95,7 +89,7 @@ static void use_segments(void)
 	CUdeviceptr base = map_parts(handles);
 	record = elastic_record_of(0);
 	CHECK(record && elastic_used_bytes() == SEGMENT);
-	AWAIT(has_own_bytes(before + SEGMENT));
+	AWAIT(elastic_has_own_bytes(record, before + SEGMENT));
 	AWAIT(record->local_bytes == SEGMENT && record->movable_bytes == SEGMENT && record->spare_bytes == SEGMENT &&
 	      record->stays_bytes[HB_PAGE_STAY_HANDLE] == 0 && record->stays_bytes[HB_PAGE_STAY_DRIVER] == 0);
 	elastic_fill(base, SEGMENT, 61);
@@ -104,7 +98,7 @@ static void use_segments(void)
 	CHECK(id != buffer_id(base));
 	OK(CU(cuMemGetInfo_v2)(&free_before, &total));
 	elastic_move_away(SEGMENT);
-	CHECK(record->host_bytes == SEGMENT && has_own_bytes(before + ELASTIC_TABLES(SEGMENT)) &&
+	CHECK(record->host_bytes == SEGMENT && elastic_has_own_bytes(record, before) &&
 	      elastic_used_bytes() == SEGMENT);
 	OK(CU(cuMemGetInfo_v2)(&free_after, &total));
 	CHECK(free_after == free_before - ELASTIC_TABLES(SEGMENT) && buffer_id(base + PART) == id);
@@ -129,7 +123,7 @@ static void use_segments(void)
 			CHECK(elastic_move(HB_ORDER_HOME, 0, SEGMENT) == HB_MOVE_MOVED);
 		check_parts(base, 1);
 	}
-	AWAIT(has_own_bytes(before + SEGMENT));
+	AWAIT(elastic_has_own_bytes(record, before + SEGMENT));
 	elastic_unmap(base, SEGMENT);
 	for (int i = 0; i < N_PARTS; i++)
 		OK(CU(cuMemRelease)(handles[i]));
@@ -239,7 +233,7 @@ static void fail_calls(void)
 	CHECK(elastic_own_bytes() == before + 4 * MIB && elastic_used_bytes() == 0);
 	base = elastic_allocate(2 * MIB);
 	elastic_move_away(2 * MIB);
-	CHECK(elastic_own_bytes() == before + ELASTIC_TABLES(2 * MIB));
+	AWAIT(elastic_has_own_bytes(elastic_record_of(0), before));
 }
 
 static void calls_that_fail_change_nothing(void **state)
