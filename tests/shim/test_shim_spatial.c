@@ -128,7 +128,7 @@ static void allow_all_clusters(CUmodule module)
 {
 	for (int i = 0; i < KERNELS_OF_A_MODULE; i++) {
 		CUfunction other;
-		char name[16];
+		char name[24];
 		snprintf(name, sizeof(name), "other%d", i);
 		OK(CU(cuModuleGetFunction)(&other, module, name));
 		OK(CU(cuFuncSetAttribute)(other, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
