@@ -256,6 +256,12 @@ static void calls_fail_when_memory_is_lost(void **state)
 /* ---- the choice between peer and host ---- */
 
 #define PROBED (128 * MIB) /* as much as is worth a probe */
+/* Longer than a probe takes; ThreadSanitizer needs seconds for one. */
+#ifdef __SANITIZE_THREAD__
+#define SLOW "cuMemcpyDtoDAsync_v2:0:slow=6000:times=2"
+#else
+#define SLOW "cuMemcpyDtoDAsync_v2:0:slow=1000:times=2"
+#endif
 
 static const struct hb_sim_table *table;
 static CUdeviceptr probed;
@@ -280,7 +286,7 @@ static void check_probed(uint32_t added)
 static void choose_the_host(void)
 {
 	prepare_choice();
-	(void)table->set_faults("cuMemcpyDtoDAsync_v2:0:slow=1000:times=2");
+	(void)table->set_faults(SLOW);
 	CHECK(elastic_move(HB_ORDER_AWAY, PROBED, 0) == HB_MOVE_MOVED);
 	CHECK(elastic_record_of(0)->host_bytes == PROBED && elastic_record_of(0)->peer_bytes == 0);
 	elastic_launch(probed, NULL);
@@ -290,7 +296,7 @@ static void choose_the_host(void)
 static void choose_the_peer(void)
 {
 	prepare_choice();
-	(void)table->set_faults("cuMemcpyDtoDAsync_v2:0:slow=1000:after=2:times=2");
+	(void)table->set_faults(SLOW ":after=2");
 	CHECK(elastic_move(HB_ORDER_AWAY, PROBED, 0) == HB_MOVE_MOVED);
 	CHECK(elastic_record_of(0)->peer_bytes == PROBED && elastic_record_of(0)->host_bytes == 0);
 	(void)table->set_faults("");
