@@ -96,7 +96,7 @@ int hb_peer_read(int socket, struct hb_peer *peer)
 static bool has_hung_up(int socket)
 {
 	struct pollfd end = {.fd = socket, .events = POLLRDHUP};
-	return poll(&end, 1, 0) != 0;
+	return poll(&end, 1, 0) > 0;
 }
 
 /*

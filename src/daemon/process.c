@@ -40,7 +40,7 @@ int hb_process_kill(pid_t pid, uint64_t start_ticks)
 bool hb_process_lives(int pidfd)
 {
 	struct pollfd end = {.fd = pidfd, .events = POLLIN};
-	return poll(&end, 1, 0) == 0;
+	return poll(&end, 1, 0) <= 0; /* an interrupted call says nothing */
 }
 
 FILE *hb_process_file(pid_t pid, const char *file)
