@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -151,6 +152,39 @@ static void leave_descriptors(struct rlimit *before, rlim_t n)
 }
 
 /* The peer runs, and rules need its unit and cgroup: so opening must fail instead of leaving them empty. */
+static volatile sig_atomic_t signals;
+
+static void count_signal(int number)
+{
+	(void)number;
+	signals = signals + 1;
+}
+
+/* poll() fails with EINTR if a signal comes, for example when a child of the daemon ends. */
+static void a_signal_to_the_daemon_does_not_end_a_peer(void **state)
+{
+	const struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+	struct sigaction before, counted = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+	struct hb_peer peer;
+	int its_end;
+	(void)state;
+	struct other other = start_other(&its_end);
+	assert_int_equal(hb_peer_read(other.socket, &peer), 0);
+	assert_int_equal(hb_peer_open(other.socket, &peer), 0);
+	sigaction(SIGALRM, &counted, &before);
+	setitimer(ITIMER_REAL, &often, NULL);
+	bool lives = true;
+	while (lives && signals < 1000)
+		lives = hb_process_lives(peer.pidfd);
+	setitimer(ITIMER_REAL, &never, NULL);
+	sigaction(SIGALRM, &before, NULL);
+	assert_true(lives);
+	end_process(other.pid);
+	hb_peer_close(&peer);
+	close(its_end);
+	close(other.socket);
+}
+
 static void without_descriptors_opening_a_peer_fails(void **state)
 {
 	struct hb_peer peer;
@@ -285,6 +319,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_running_peer_is_opened),
+		cmocka_unit_test(a_signal_to_the_daemon_does_not_end_a_peer),
 		cmocka_unit_test(without_descriptors_opening_a_peer_fails),
 		cmocka_unit_test(a_peer_that_has_ended_is_not_opened),
 		cmocka_unit_test(another_process_with_the_same_pid_is_not_the_peer),
