@@ -3,7 +3,7 @@
 """Measures services and trainings that use two GPUs.
 
   bench/node.py --build build [--only ROW,...] [--rounds 3] [--seconds 4] [--budget 400] [--gang-seconds 600] [--gpu sim]
-                [--out FILE]
+                [--engines temporal,spatial] [--out FILE]
 
   data-parallel    a service on the first GPU, a data-parallel training on both
   tensor-parallel  a service on both GPUs, with two all-reduces in every layer, beside that training
@@ -233,12 +233,23 @@ def measure_bubbles(node):
 
 
 class Gangs:
-    """Programs on both GPUs that come and go."""
+    """A service, and programs on both GPUs that come and go."""
 
     def __init__(self, node, way, rng):
         self.node, self.way, self.rng = node, way, rng
-        self.running = []
+        self.running, self.service = [], None
         self.counts = {"started": 0, "ended": 0, "killed": 0, "hung": 0, "harmed": 0}
+        self.events, self.begin, self.latency = [], time.monotonic(), []
+
+    def note(self, text):
+        self.events.append(f"{time.monotonic() - self.begin:.1f} s: {text}")
+
+    def harm(self, program):
+        """Counts a program that another one's end has ended, with the first errors in its log."""
+        self.counts["harmed"] += 1
+        with open(program.log, encoding="utf-8", errors="replace") as log:
+            errors = [line.strip()[:200] for line in log if "rror" in line or "hb" in line]
+        self.note(f"{program.name} {program.pid} was harmed: {errors[:3]}")
 
     def command(self):
         if self.node.simulated:
@@ -248,70 +259,91 @@ class Gangs:
 
     def start(self):
         """Two at once, because PyTorch takes many seconds to start."""
-        programs = [self.node.start("gang", self.command(), False, self.way) for _ in range(2)]
+        programs = []
+        for _ in range(2):
+            command = self.command()
+            programs.append(self.node.start("gang", command, False, self.way))
+            self.note(f"gang {programs[-1].pid} starts: {command[2:]}")
         self.counts["started"] += len(programs)
+        self.running += programs
         for program in programs:
             program.hear("ready", READY_S)
             program.send("work 1")
-            self.running.append(program)
 
     def stop(self):
-        program = self.running.pop(self.rng.randrange(len(self.running)))
+        program = self.rng.choice(self.running)
         if self.rng.random() < KILLED_SHARE:
-            program.child.send_signal(self.rng.choice([signal.SIGKILL, signal.SIGTERM]))
+            number = self.rng.choice([signal.SIGKILL, signal.SIGTERM])
+            self.note(f"gang {program.pid} gets {number.name}")
+            program.child.send_signal(number)
             self.counts["killed"] += 1
         else:
+            self.note(f"gang {program.pid} ends")
             program.send("rest")
             program.hear("rested", PROGRESS_S)
             self.counts["ended"] += 1
+        self.running.remove(program)
         self.node.stop(program)
 
     def turn(self):
-        """One start or stop. A program that another one's end has ended is counted as harmed."""
+        """One start or stop."""
         try:
             if not self.running or (len(self.running) <= GANGS_MOST - 2 and self.rng.random() < 0.6):
                 self.start()
             else:
                 self.stop()
-        except Hangs:
+        except Hangs as error:
             self.counts["hung"] += 1
-        except Failed as error:
-            self.counts["harmed"] += 1
-            self.counts.setdefault("why", str(error)[:300])
-        for program in list(self.running):
-            if program.child.poll() is not None:
-                self.counts["harmed"] += 1
-                self.running.remove(program)
+            self.note(str(error))
+        except Failed as error:  # its process has ended, or is about to
+            self.note(str(error))
+        time.sleep(0.2)
+        for program in [one for one in self.running if one.child.poll() is not None]:
+            self.harm(program)
+            self.running.remove(program)
+
+    def start_service(self):
+        self.service = self.node.start("service", self.node.service(), True, self.way)
+        self.service.hear("ready", READY_S)
+
+    def serve(self, seed):
+        """One window of the service with a turn in it. A service that was harmed starts again."""
+        args = self.node.args
+        try:
+            self.service.send("prepare")
+            self.service.hear("prepared", ANSWER_S)
+            self.service.send(f"serve {args.seconds} poisson 60 0 {seed}")
+            self.turn()
+            self.service.hear("served", ANSWER_S + 4 * args.seconds)
+            self.service.send("finish")
+            self.latency += [ns / 1e6 for ns in self.service.hear("results", ANSWER_S)["latency_ns"]]
+        except Hangs:
+            raise
+        except Failed:
+            self.harm(self.service)
+            self.node.stop(self.service)
+            self.start_service()
 
 
 def soak_engine(node, engine, seconds):
     """Programs on both GPUs start, end and are killed at random beside a service. Returns what happened."""
-    way = tables.find_way(engine)
-    high = node.start("service", node.service(), True, way)
-    high.hear("ready", READY_S)
-    gangs = Gangs(node, way, random.Random(node.seed))
-    end, latency, windows = time.monotonic() + seconds, [], 0
+    gangs = Gangs(node, tables.find_way(engine), random.Random(node.seed))
+    gangs.start_service()
+    end, windows = time.monotonic() + seconds, 0
     while time.monotonic() < end and node.limits.left(PROGRESS_S) >= PROGRESS_S:
-        high.send("prepare")
-        high.hear("prepared", ANSWER_S)
-        high.send(f"serve {node.args.seconds} poisson 60 0 {node.seed + windows}")
-        gangs.turn()
-        high.hear("served", ANSWER_S + 4 * node.args.seconds)
-        high.send("finish")
-        latency += [ns / 1e6 for ns in high.hear("results", ANSWER_S)["latency_ns"]]
+        gangs.serve(node.seed + windows)
         windows += 1
-    for program in list(gangs.running):
-        gangs.running.remove(program)
-        node.stop(program)
     node.stop_programs()
-    latency.sort()
+    latency = sorted(gangs.latency)
     return gangs.counts | {"engine": engine, "seconds": round(seconds), "requests": len(latency),
-                           "p50_ms": round(percentile(latency, 0.5), 3), "p99_ms": round(percentile(latency, 0.99), 3)}
+                           "p50_ms": round(percentile(latency, 0.5), 3), "p99_ms": round(percentile(latency, 0.99), 3),
+                           "events": gangs.events}
 
 
 def measure_gangs(node):
-    """Programs on both GPUs that start, end and are killed at random, beside a service, half of the time in each engine."""
-    runs = [soak_engine(node, engine, node.args.gang_seconds / 2) for engine in ("temporal", "spatial")]
+    """Programs on both GPUs that start, end and are killed at random, beside a service, in each engine."""
+    engines = node.args.engines.split(",")
+    runs = [soak_engine(node, engine, node.args.gang_seconds / len(engines)) for engine in engines]
     text = "; ".join(f"{run['engine']}: {run['started']} programs in {run['seconds']} s, {run['killed']} killed, {run['hung']} hung, "
                      f"{run['harmed']} harmed; service: {run['requests']} requests, p50 {run['p50_ms']}, p99 {run['p99_ms']} ms"
                      for run in runs)
@@ -335,6 +367,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4, help="of a window")
     parser.add_argument("--gang-seconds", type=float, default=600, help="of the row `gangs`, both engines together")
+    parser.add_argument("--engines", default="temporal,spatial", help="of the row `gangs`")
     parser.add_argument("--budget", type=float, default=400, help="seconds after which no row continues")
     parser.add_argument("--out", help="write the rows to this file")
     args = parser.parse_args()
