@@ -15,6 +15,7 @@ Windows with and without low priority take turns. The objective is the 99th perc
 JSON to --out after each row. Exit status: 0 every row that ran met its targets, 1 otherwise.
 """
 import argparse
+import glob
 import os
 import random
 import signal
@@ -34,6 +35,7 @@ WAYS = ["timeslice", "reef", "temporal", "spatial"]
 NODE_PROGRAM = ["python3", os.path.join(HERE, "node_program.py")]
 LARGE_BATCH = 256  # its steps depend less on the processor
 GANGS_MOST = 4
+LOG_LINES = 40  # of the daemon
 PROGRESS_S = 30  # a program that does not end its step within this time hangs
 KILLED_SHARE = 0.4
 
@@ -47,6 +49,7 @@ class Node:
         self.programs = []
         self.details = {}  # of the present row: raw values that the table leaves out
         self.seed = 1
+        self.gpus = 2 if self.simulated else len(glob.glob("/dev/nvidia[0-9]*"))
 
     def command(self, *words):
         """The PyTorch program on two GPUs, or what stands for it."""
@@ -254,6 +257,8 @@ class Gangs:
     def command(self):
         if self.node.simulated:
             return self.node.command("data")
+        if self.node.gpus == 1:
+            return self.node.training()
         return self.node.command(*self.rng.choice([("data", "--batch", "32"), ("tensor", "--layers", "8", "--eager"),
                                                    ("pipeline", "--layers", "8")]))
 
@@ -334,6 +339,8 @@ def soak_engine(node, engine, seconds):
         gangs.serve(node.seed + windows)
         windows += 1
     node.stop_programs()
+    with open(node.stage.daemon_of(gangs.way).process.log, encoding="utf-8", errors="replace") as log:
+        gangs.events += [line.strip()[:300] for line in log][-LOG_LINES:]
     latency = sorted(gangs.latency)
     return gangs.counts | {"engine": engine, "seconds": round(seconds), "requests": len(latency),
                            "p50_ms": round(percentile(latency, 0.5), 3), "p99_ms": round(percentile(latency, 0.99), 3),

@@ -199,6 +199,7 @@ class Member:
     def __init__(self, name, program, high, way):
         self.name, self.program, self.high, self.way = name, program, high, way
         self.process, self.failed, self.slo_ns, self.needed = None, "", 0, True
+        self.busy = False  # in a window that has not ended, so that it may not expect the next one
 
     def ready_s(self, simulated):
         return READY_SIMULATED_S if simulated else READY_TORCH_S if self.program.real.startswith("torch ") else READY_S
@@ -206,7 +207,7 @@ class Member:
     def kill(self):
         if self.process:
             self.process.kill()
-        self.process = None
+        self.process, self.busy = None, False
 
 
 class Company:
@@ -240,7 +241,10 @@ class Company:
         member.process = self.stage.start_program(member.name, member.program, member.high, member.way)
 
     def gather(self):
-        """Starts the needed members that do not run and ends the others. A program that fails is marked."""
+        """Starts the needed members that do not run and ends the others, as well as those whose last window was not ended. A
+        program that fails is marked."""
+        for member in [member for member in self.members.values() if member.busy]:
+            member.kill()
         self.end(lambda member: not member.needed, True)
         fresh = [member for member in self.members.values() if not member.process]
         for act in (lambda member, _: self.start(member), self.wait_ready):
@@ -416,6 +420,13 @@ class ProcessRunner(Runner):
             self.finish_service(cell, i, member, max(length, busy[i] - begin), half)
 
     def run_window(self, cast, cell, number):
+        for member in cast.members():
+            member.busy = True
+        self.run_halves_or_whole(cast, cell, number)
+        for member in cast.members():
+            member.busy = False
+
+    def run_halves_or_whole(self, cast, cell, number):
         if self.options.halves and cast.high and cast.low:
             self.run_halves(cast, cell, number)
             return

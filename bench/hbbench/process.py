@@ -100,11 +100,13 @@ class Process:
         return self.child.pid
 
     def complaint(self, what):
-        """The message that names the program and quotes the end of its log."""
+        """The message that names the program and quotes the first error in its log and the log's end."""
         with open(self.log, "rb") as file:
+            first = next((line for line in file if b"Error" in line), b"").decode(errors="replace").strip()
             file.seek(max(0, os.path.getsize(self.log) - TAIL_BYTES))
             tail = file.read().decode(errors="replace").rstrip("\n ").replace("\n", "|")
-        return f"{self.name} {what}" + (f"; its last lines: {tail}" if tail else "")
+        return (f"{self.name} {what}" + (f"; its first error: {first[:TAIL_BYTES]}" if first and first not in tail else "")
+                + (f"; its last lines: {tail}" if tail else ""))
 
     def check(self):
         """Raises when the program has ended."""

@@ -212,6 +212,7 @@ CASES = [
     *paper_cases(),
     *combinations(),
     *(Case("splitting", f"beside-{low}", "kernel_20us@closed", low) for low in ("pool", "reduce", "softmax", "gemm")),
+    *(Case("splitting", f"graph-beside-{low}", "resnet50_b1_graph@150/s", low) for low in ("pool", "softmax")),
     Case("preparation", "no-hint", "kernel_20us@closed", "resnet152"),
     *(Case("preparation", f"hint-{us}us", f"prepared_{us}us@closed", "resnet152") for us in PREPARATIONS_US),
     Case("preparation", "hint-200us-beside-spin", "prepared_200us@closed", "spin_200us"),
