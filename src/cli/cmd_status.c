@@ -141,6 +141,9 @@ static void print_not_managed(const json_t *gpu)
 		       (long long)hb_status_number(entry, "pid"), *memory ? ", " : "", memory);
 	}
 	puts(n > NOT_MANAGED_SHOWN ? ", ..." : "");
+	if (json_is_true(json_object_get(gpu, "crowded")))
+		puts("  they keep the GPU busy: low priority has longer time slices meanwhile, so that it is not stopped, and high "
+		     "priority waits longer; start them with hb run");
 }
 
 /* "last fault 5 min ago: Xid 31 (...), process 77 (train), tenant 3 of user ann; 2 faults so far" */

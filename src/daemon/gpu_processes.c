@@ -13,6 +13,7 @@
 #include "daemon/engine_advice.h"
 #include "daemon/gpu_events.h"
 #include "daemon/gpu_memory.h"
+#include "daemon/gpu_slices.h"
 #include "daemon/mps_server.h"
 #include "gpu/provider.h"
 
@@ -86,6 +87,7 @@ static void take_answers(uv_async_t *ended)
 		if (!gpu || !gpu->use)
 			continue;
 		*gpu->use = processes->answers[i];
+		hb_gpu_note_not_managed(gpu);
 		hb_gpu_memory_end_sample(gpu, processes->answered_ns);
 		hb_engine_advice_update(gpu, processes->answered_ns);
 	}

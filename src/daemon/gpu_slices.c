@@ -4,8 +4,11 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/gpu_processes.h"
 #include "decide/defaults.h"
+#include "gpu/provider.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -64,7 +67,26 @@ static uint32_t choose_slice_us(const struct hb_gpu *gpu, struct hb_tenancy *ten
 		return 0;
 	if (decided_ns && decided_ns < HB_DEFAULT_DRIVER_SLICE_NS && may_overlap(tenancy, state))
 		return to_us(HB_DEFAULT_DRIVER_SLICE_NS);
+	if (decided_ns && decided_ns < HB_DEFAULT_CROWDED_SLICE_NS && gpu->is_crowded)
+		return to_us(HB_DEFAULT_CROWDED_SLICE_NS);
 	return to_us(decided_ns);
+}
+
+/* Once LP has longer slices, such a process has a smaller part of the GPU, so the limit for its end is lower. */
+void hb_gpu_note_not_managed(struct hb_gpu *gpu)
+{
+	uint64_t busy_ppm = 0, limit_ppm = gpu->is_crowded ? HB_DEFAULT_CROWDED_PPM / 5 : HB_DEFAULT_CROWDED_PPM;
+	for (uint32_t i = 0; i < gpu->use->n_users; i++) {
+		const struct hb_gpu_user *user = &gpu->use->users[i];
+		if (user->busy_ppm != HB_GPU_BUSY_UNKNOWN && !hb_gpu_process_is_covered(gpu->daemon, user->pid))
+			busy_ppm += user->busy_ppm;
+	}
+	bool is_crowded = busy_ppm > limit_ppm;
+	if (is_crowded && !gpu->is_crowded)
+		hb_log_warning("GPU %u: programs that were started without hb run keep it busy; low priority gets time "
+			       "slices of %d us meanwhile, and high priority waits longer",
+			       gpu->number, HB_DEFAULT_CROWDED_SLICE_NS / (int)HB_NS_PER_US);
+	gpu->is_crowded = is_crowded;
 }
 
 void hb_gpu_set_slices(struct hb_gpu *gpu, struct hb_tenancy *tenancy)

@@ -77,6 +77,7 @@ static int tear_down(void **state)
 	child_kill(stranger);
 	unsetenv("HB_FAKE_NVML_COMPUTE");
 	unsetenv("HB_FAKE_NVML_MPS");
+	unsetenv("HB_FAKE_NVML_BUSY");
 	unsetenv("HB_FAKE_NVML_FAIL");
 	return 0;
 }
@@ -119,6 +120,37 @@ static void processes_that_are_no_tenants_are_listed(void **state)
 	assert_int_equal(json_integer_value(json_object_get(entry, "memory")), 2048 * MIB);
 	assert_string_equal(text_of(gpu_of(status), "uncovered_why"), "");
 	json_decref(status);
+}
+
+static void say_busy(int percent)
+{
+	char text[64];
+	snprintf(text, sizeof text, "%d:%d", (int)stranger, percent);
+	setenv("HB_FAKE_NVML_BUSY", text, 1);
+}
+
+/* Beside a process that always has work, an LP context with a tiny slice would never run. */
+static void beside_a_busy_process_that_is_no_tenant_low_priority_has_longer_slices(void **state)
+{
+	static const struct {
+		int percent, slice_us;
+	} cases[] = {{0, 1}, {50, 1}, {51, 500}, {100, 500}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		say("HB_FAKE_NVML_COMPUTE", "667942912", "2147483648");
+		say_busy(cases[i].percent);
+		json_t *status = status_with(0);
+		assert_int_equal(json_is_true(json_object_get(gpu_of(status), "crowded")), cases[i].slice_us > 1);
+		for (int polls = 0; json_integer_value(json_object_get(use_of(status), "slice_us")) != cases[i].slice_us;
+		     polls++) {
+			assert_true(polls < 1000);
+			usleep(10000);
+			json_decref(status);
+			status = daemon_status(&daemon_);
+		}
+		json_decref(status);
+		hb_membership_fini(&member);
+		daemon_clean(&daemon_);
+	}
 }
 
 static void a_figure_that_the_driver_does_not_give_is_not_made_up(void **state)
@@ -235,6 +267,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(what_a_tenant_takes_beside_its_allocations_is_its_contexts),
 		T(processes_that_are_no_tenants_are_listed),
+		T(beside_a_busy_process_that_is_no_tenant_low_priority_has_longer_slices),
 		T(a_figure_that_the_driver_does_not_give_is_not_made_up),
 		T(without_a_list_the_reason_is_shown),
 		T(a_false_report_keeps_no_memory_from_others),
