@@ -3,8 +3,8 @@
  * Kernel splitting: a long kernel of an LP process is launched as several parts,
  * each of which runs some of its blocks (docs/splitting.md). src/cubin decides
  * which kernels can be split and builds the code. The files here find the image a
- * function came from (split_image.c), compile PTX text (split_text.c), load the
- * split copy of its code (split_copy.c), and launch the parts (split_launch.c).
+ * function came from (split_image.c), load the split copy of its code
+ * (split_copy.c), and launch the parts (split_launch.c).
  *
  * The spatial engine asks for a split and says when each part may go
  * (shim_spatial.h). HB_SPLIT=0 in the environment switches splitting off. If
@@ -17,7 +17,6 @@
 #include "cubin/prologue.h"
 #include "cubin/split_reason.h"
 #include "nvidia/cuda_abi.h"
-#include "shim/cuda_calls.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,20 +68,10 @@ struct hb_split_image {
 /* split_copy.c: loads the split copy of a kernel of this image into the current context and fills `function`. */
 enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *name, CUfunction original,
 				   struct hb_split_function *function);
-/*
- * split_copy.c: whether kernels of the current context's GPU may be split. A context must be current. Compiles the range check
- * at the first call, which takes some milliseconds.
- */
-bool hb_split_is_ready(void);
 /* Frees all copies of an image that is about to be unloaded. */
 void hb_split_copies_free(struct hb_split_image *image);
 /* Frees the records of copies in a context that the driver has destroyed together with their modules. */
 void hb_split_copies_drop(struct hb_split_image *image, CUcontext context);
-
-/* split_text.c: whether the image is PTX text that the driver's linker compiles to the same code as the driver. */
-bool hb_split_can_compile(const void *image, unsigned n_options, const CUjit_option *options);
-/* Returns the code for the current context's GPU, which exists until cuLinkDestroy(*link); NULL: it cannot be compiled. */
-const void *hb_split_compile(const void *text, CUlinkState *link);
 
 /* ---- launching parts; also used by extensions (extension.h) ---- */
 

@@ -64,11 +64,6 @@ static bool prepare_prologue(void)
 	return prologue_state == READY;
 }
 
-bool hb_split_is_ready(void)
-{
-	return prepare_prologue() && may_split();
-}
-
 static void free_module(struct hb_split_module *module)
 {
 	hb_cubin_close(&module->cubin);

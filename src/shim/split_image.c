@@ -43,11 +43,11 @@ static unsigned n_pairs;
 /* ---- loading ---- */
 
 /* Returns the image, or a copy: the application may free an image that is not in a file mapped by the loader. */
-static const void *keep_image(const void *bytes, size_t size, bool is_temporary, bool *is_ours)
+static const void *keep_image(const void *bytes, size_t size, bool *is_ours)
 {
 	Dl_info info;
 	*is_ours = false;
-	if (!is_temporary && dladdr(bytes, &info))
+	if (dladdr(bytes, &info))
 		return bytes;
 	if (size > KEPT_BYTES_MAX - n_kept_bytes)
 		return NULL;
@@ -59,7 +59,7 @@ static const void *keep_image(const void *bytes, size_t size, bool is_temporary,
 	return copy;
 }
 
-static void note_image(void *handle, const void *bytes, bool is_library, bool is_temporary)
+static void note_image(void *handle, const void *bytes, bool is_library)
 {
 	size_t size = hb_image_size(&bytes);
 	struct hb_split_image *image = size ? calloc(1, sizeof *image) : NULL;
@@ -69,7 +69,7 @@ static void note_image(void *handle, const void *bytes, bool is_library, bool is
 	image->handle = handle;
 	image->size = size;
 	image->is_library = is_library;
-	image->bytes = keep_image(bytes, size, is_temporary, &image->is_ours);
+	image->bytes = keep_image(bytes, size, &image->is_ours);
 	if (image->bytes) {
 		image->next = images;
 		images = image;
@@ -79,71 +79,31 @@ static void note_image(void *handle, const void *bytes, bool is_library, bool is
 	free(image);
 }
 
-static CUresult note_loaded(CUresult result, void *handle, const void *bytes, bool is_library, bool is_temporary)
+static CUresult note_loaded(CUresult result, void *handle, const void *bytes, bool is_library)
 {
 	hb_shim_count(HB_COUNT_modules, 1);
 	if (result == CUDA_SUCCESS && bytes && hb_split_is_possible())
-		note_image(handle, bytes, is_library, is_temporary);
-	return result;
-}
-
-/* How a module is loaded: without options, or with any number of them. */
-struct loading {
-	bool has_options;
-	unsigned n_options;
-	CUjit_option *options;
-	void **values;
-};
-
-static CUresult load_code(CUmodule *module, const void *code, const struct loading *how)
-{
-	if (!how->has_options)
-		return HB_WIDE(HB_REAL(cuModuleLoadData)(module, code));
-	return HB_WIDE(HB_REAL(cuModuleLoadDataEx)(module, code, how->n_options, how->options, how->values));
-}
-
-/* Returns the machine code of PTX text whose kernels may be split. NULL: the image is to be loaded as it is. */
-static const void *compile_text(const void *image, const struct loading *how, CUlinkState *link)
-{
-	CUcontext context = NULL;
-	if (!image || !hb_split_is_possible() || !hb_split_can_compile(image, how->n_options, how->options) ||
-	    HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context)
-		return NULL;
-	pthread_mutex_lock(&lock);
-	bool ready = hb_split_is_ready();
-	pthread_mutex_unlock(&lock);
-	return ready ? hb_split_compile(image, link) : NULL;
-}
-
-static CUresult load_module(CUmodule *module, const void *image, const struct loading *how)
-{
-	CUlinkState link;
-	const void *code = compile_text(image, how, &link);
-	CUresult result = code ? load_code(module, code, how) : CUDA_ERROR_NO_BINARY_FOR_GPU;
-	bool is_compiled = result == CUDA_SUCCESS;
-	if (!is_compiled)
-		result = load_code(module, image, how);
-	note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, is_compiled ? code : image, false, is_compiled);
-	if (code)
-		HB_REAL(cuLinkDestroy)(link);
+		note_image(handle, bytes, is_library);
 	return result;
 }
 
 CUresult hb_hook_cuModuleLoadData(CUmodule *module, const void *image)
 {
-	return load_module(module, image, &(struct loading){.has_options = false});
+	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadData)(module, image));
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
 }
 
 CUresult hb_hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n_options, CUjit_option *options,
 				    void **values)
 {
-	return load_module(module, image, &(struct loading){true, n_options, options, values});
+	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadDataEx)(module, image, n_options, options, values));
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
 }
 
 CUresult hb_hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
 	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadFatBinary)(module, image));
-	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
 }
 
 CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
@@ -152,7 +112,7 @@ CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 {
 	CUresult result = HB_WIDE(HB_REAL(cuLibraryLoadData)(library, code, options, values, n_options, library_options,
 							     library_values, n_library_options));
-	return note_loaded(result, result == CUDA_SUCCESS ? *library : NULL, code, true, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *library : NULL, code, true);
 }
 
 /* Libraries ask for the same ones again and again. */

@@ -9,8 +9,7 @@ broken   does the same with parts that omit a block or overlap: the check must f
 library  splices every cubin of PyTorch, cuBLAS and cuDNN, and has the driver load the copies
 cost     measures unsplit and split launches
 training trains with PyTorch for 200 steps in each way of HOWS: losses, parameters and outputs of cuBLAS and cuDNN must
-         be identical bit for bit; a difference is reported with its first step and both values. The model `text` is no
-         training: kernels of a module in PTX text, which the shim compiles itself (split_text.py)
+         be identical bit for bit; a difference is reported with its first step and both values
 Exits with 1 if a check failed, with 77 without a GPU.
 """
 
@@ -60,10 +59,10 @@ def start_training(options, model, how):
     if how != "whole":
         shim = os.path.join(os.path.abspath(options.build), "bench", "shim")
         env.update(HOWS[how], LD_LIBRARY_PATH=shim + ":" + env.get("LD_LIBRARY_PATH", ""), HB_BENCH_SPLIT_REPORT=report)
-    script, *words = ("split_text.py",) if model == "text" else ("split_training.py", model)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "split_training.py")
     log = open(f"{report}.log", "w+", encoding="utf-8")
-    command = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), script), *words, str(options.steps)]
-    return report, log, subprocess.Popen(command, text=True, env=env, stdout=subprocess.PIPE, stderr=log)
+    return report, log, subprocess.Popen([sys.executable, script, model, str(options.steps)], text=True, env=env,
+                                         stdout=subprocess.PIPE, stderr=log)
 
 
 def end_training(report, log, program, timeout_s):
@@ -145,7 +144,7 @@ def main():
     parser.add_argument("--kernels", default=os.path.join(os.path.dirname(__file__), "..", "cubin", "kernels.fatbin"))
     parser.add_argument("--out")
     parser.add_argument("--only", default="exact,broken,library,cost,training")
-    parser.add_argument("--models", default="resnet50,gpt,text")
+    parser.add_argument("--models", default="resnet50,gpt")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--hows", default=",".join(HOWS))
     parser.add_argument("--limit-s", type=float, default=200, help="for all trainings together")

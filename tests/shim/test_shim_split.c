@@ -316,76 +316,6 @@ static void a_driver_that_refuses_leaves_kernels_unsplit(void **state)
 	run(no_copy);
 }
 
-/* ---- PTX text ---- */
-
-#define PTX "// made by a test\n/* in two\nlines */ .version 8.0\n.target sm_90\n.address_size 64\n"
-static const char *text;
-static unsigned n_options;
-static const char *text_refusal;
-
-/* Loads the text, which the fake driver compiles to kernels.fatbin's cubin, and launches a long kernel. */
-static unsigned parts_of_text(void)
-{
-	size_t size;
-	uint8_t *cubin = fixture_cubin(&size);
-	char path[] = "/tmp/hb-compiled.XXXXXX";
-	int fd = mkstemp(path);
-	CHECK(write(fd, cubin, size) == (ssize_t)size && close(fd) == 0);
-	free(cubin);
-	setenv("HB_TEST_COMPILED", path, 1);
-	static int context;
-	OK(CU(cuInit)(0));
-	OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&context));
-	FAKE("hb_fake_set_refusal", void (*)(const char *))(text_refusal);
-	char *copy = strdup(text);
-	CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, CU_JIT_MAX_REGISTERS};
-	void *values[] = {NULL, NULL};
-	if (n_options)
-		OK(CU(cuModuleLoadDataEx)(&module, copy, n_options, options, values));
-	else
-		OK(CU(cuModuleLoadData)(&module, copy));
-	free(copy);
-	CUfunction plain = function_of("run_plain");
-	launch(plain, 160, 1, 1);
-	launch(plain, 160, 1, 1);
-	unlink(path);
-	return parts();
-}
-
-static void launch_from_text(void)
-{
-	/* The range check, and the text. */
-	CHECK(parts_of_text() == 5 && fake_calls("cuLinkAddData_v2") == 2);
-}
-
-static void launch_from_text_as_it_is(void)
-{
-	CHECK(parts_of_text() == 0 && fake_calls("cuLinkAddData_v2") == (*text_refusal ? 2 : 0));
-	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit_image) == 2);
-}
-
-static void kernels_of_ptx_text_are_split(void **state)
-{
-	text_refusal = "";
-	text = PTX ".visible .entry run_plain() { ret; }\n";
-	for (n_options = 0; n_options < 2; n_options++)
-		run(launch_from_text);
-}
-
-/* Because of functions, of an option, of its length, and because the linker refuses it. */
-static void other_ptx_text_is_loaded_as_it_is(void **state)
-{
-	static char long_text[(1 << 20) + 100] = PTX;
-	memset(long_text + strlen(long_text), ' ', sizeof long_text - strlen(long_text) - 1);
-	const char *const texts[] = {PTX ".func f() { ret; }\n", PTX, long_text, PTX};
-	for (int i = 0; i < 4; i++) {
-		text = texts[i];
-		n_options = i == 1 ? 2 : 0;
-		text_refusal = i == 3 ? "compile" : "";
-		run(launch_from_text_as_it_is);
-	}
-}
-
 /* The driver compiles the range check for an sm_80 GPU, on which splitting was never tried. */
 static void unproven_gpu(void)
 {
@@ -560,8 +490,6 @@ int main(void)
 					   T(a_short_kernel_is_not_split),
 					   T(without_the_setting_nothing_is_split),
 					   T(a_driver_that_refuses_leaves_kernels_unsplit),
-					   T(kernels_of_ptx_text_are_split),
-					   T(other_ptx_text_is_loaded_as_it_is),
 					   T(on_an_unproven_gpu_splitting_must_be_asked_for),
 					   T(an_unloaded_kernel_is_forgotten),
 					   T(settings_apply_to_the_copy),

@@ -4,7 +4,7 @@
  * tests of splitting. It reads cubins and records for each kernel which blocks its
  * launches would run: all of them, or, for a kernel with a range check, the blocks
  * within the bounds in its last parameter. Its linker returns the compiled range check
- * of tests/cubin, and for any other text the cubin that HB_TEST_COMPILED names. Launches return at once; a value that a stream writes appears when
+ * of tests/cubin. Launches return at once; a value that a stream writes appears when
  * the launches before it would be done.
  */
 #include "fake_driver.h"
@@ -84,31 +84,11 @@ int hb_fake_setting_of_copy(int attribute)
 
 /* ---- modules ---- */
 
-/* Returns the size of the file that the environment names, of which at most `size` bytes are read; 0: none. */
-static size_t read_named(const char *variable, void *bytes, size_t size)
-{
-	const char *path = getenv(variable);
-	int fd = open(path ? path : "", O_RDONLY | O_CLOEXEC);
-	ssize_t n = read(fd, bytes, size);
-	close(fd);
-	return n > 0 ? (size_t)n : 0;
-}
-
-static bool is_text(const void *image)
-{
-	return strncmp(image, ".version", strlen(".version")) == 0 || strncmp(image, "//", 2) == 0;
-}
-
 static uint8_t *copy_of(const void *image, size_t *size)
 {
-	static uint8_t compiled[1 << 18];
 	struct hb_fatbin fatbin;
 	struct hb_fatbin_entry entry;
 	uint8_t *bytes;
-	if (is_text(image)) {
-		read_named("HB_TEST_COMPILED", compiled, sizeof compiled);
-		image = compiled;
-	}
 	*size = hb_image_size(&image);
 	if (*size && hb_fatbin_open(&fatbin, image, *size) == 0)
 		return hb_fatbin_next(&fatbin, &entry) == 1 && hb_fatbin_unpack(&entry, &bytes, size) == 0 ? bytes
@@ -171,12 +151,6 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
 	hb_fake_count("cuModuleLoadData");
 	return load((void **)module, image, current_context());
-}
-
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n_options, CUjit_option *options,
-			    void **values)
-{
-	return cuModuleLoadData(module, image);
 }
 
 CUresult cuModuleUnload(CUmodule module)
@@ -275,8 +249,6 @@ CUresult cuEventDestroy_v2(CUevent event)
 
 /* ---- the linker ---- */
 
-static bool links_prologue;
-
 CUresult cuLinkCreate_v2(unsigned int n_options, CUjit_option *options, void **values, CUlinkState *link)
 {
 	*link = (CUlinkState)(void *)functions;
@@ -286,20 +258,19 @@ CUresult cuLinkCreate_v2(unsigned int n_options, CUjit_option *options, void **v
 CUresult cuLinkAddData_v2(CUlinkState link, CUjitInputType type, void *data, size_t size, const char *name,
 			  unsigned int n_options, CUjit_option *options, void **values)
 {
-	hb_fake_count("cuLinkAddData_v2");
-	links_prologue = strcmp(data, hb_prologue_ptx) == 0;
-	return type == CU_JIT_INPUT_PTX && (links_prologue || strcmp(refused, "compile") != 0)
-		       ? CUDA_SUCCESS
-		       : CUDA_ERROR_INVALID_VALUE;
+	return type == CU_JIT_INPUT_PTX && strcmp(data, hb_prologue_ptx) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuLinkComplete(CUlinkState link, void **cubin, size_t *size)
 {
-	static uint8_t bytes[1 << 18];
-	memset(bytes, 0, sizeof bytes); /* what was linked before is gone */
+	static uint8_t bytes[1 << 15];
+	const char *path = getenv("HB_TEST_RANGE_CHECK");
+	int fd = open(path ? path : "", O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, bytes, sizeof bytes);
+	close(fd);
 	*cubin = bytes;
-	*size = read_named(links_prologue ? "HB_TEST_RANGE_CHECK" : "HB_TEST_COMPILED", bytes, sizeof bytes);
-	return *size ? CUDA_SUCCESS : CUDA_ERROR_FILE_NOT_FOUND;
+	*size = n > 0 ? (size_t)n : 0;
+	return n > 0 ? CUDA_SUCCESS : CUDA_ERROR_FILE_NOT_FOUND;
 }
 
 CUresult cuLinkDestroy(CUlinkState link)
