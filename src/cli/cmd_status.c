@@ -141,7 +141,7 @@ static void print_not_managed(const json_t *gpu)
 		       (long long)hb_status_number(entry, "pid"), *memory ? ", " : "", memory);
 	}
 	puts(n > NOT_MANAGED_SHOWN ? ", ..." : "");
-	if (json_is_true(json_object_get(gpu, "crowded")))
+	if (json_is_true(json_object_get(gpu, "busy_outside")))
 		puts("  they keep the GPU busy: low priority has longer time slices meanwhile, so that it is not stopped, and high "
 		     "priority waits longer; start them with hb run");
 }

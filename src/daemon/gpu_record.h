@@ -117,7 +117,7 @@ struct hb_gpu {
 	struct hb_user *user;   /* is charged for a GPU that the driver does not list; NULL = no user is */
 	int64_t run_tick_ns;    /* the last tick of engine_runs.c; 0 = none yet */
 	struct hb_gpu_use *use; /* what the driver last said of the GPU; NULL = nothing yet */
-	bool is_crowded;        /* processes that are not managed keep the GPU busy (gpu_slices.c) */
+	bool is_busy_outside;   /* processes that are not managed keep the GPU busy (gpu_slices.c) */
 	struct hb_gpu_measures *measures;
 	struct hb_low_progress progress;
 	struct hb_elastic_gpu *elastic;

@@ -61,32 +61,36 @@ static uint32_t choose_slice_us(const struct hb_gpu *gpu, struct hb_tenancy *ten
 	if (gpu->engine == HB_ENGINE_SPATIAL)
 		return to_us(group_class == HB_GROUP_COMPUTE ? HB_DEFAULT_DRIVER_SLICE_NS
 							     : HB_DEFAULT_DRIVER_COPY_SLICE_NS);
-	if (!hb_tenancy_is_low(tenancy) || group_class == HB_GROUP_COPY)
+	bool is_server = hb_tenancy_is_server(tenancy);
+	if ((!hb_tenancy_is_low(tenancy) && !is_server) || group_class == HB_GROUP_COPY)
 		return to_us(decided_ns);
-	if (gpu->engine == HB_ENGINE_TEMPORAL) /* the slice of the MPS server's group applies */
+	if (gpu->engine == HB_ENGINE_TEMPORAL && !is_server) /* the slice of the MPS server's group applies */
 		return 0;
-	if (decided_ns && decided_ns < HB_DEFAULT_DRIVER_SLICE_NS && may_overlap(tenancy, state))
+	if (!is_server && decided_ns && decided_ns < HB_DEFAULT_DRIVER_SLICE_NS && may_overlap(tenancy, state))
 		return to_us(HB_DEFAULT_DRIVER_SLICE_NS);
-	if (decided_ns && decided_ns < HB_DEFAULT_CROWDED_SLICE_NS && gpu->is_crowded)
-		return to_us(HB_DEFAULT_CROWDED_SLICE_NS);
+	if (decided_ns && decided_ns < HB_DEFAULT_OUTSIDE_SLICE_NS && gpu->is_busy_outside)
+		return to_us(HB_DEFAULT_OUTSIDE_SLICE_NS);
 	return to_us(decided_ns);
 }
 
 /* Once LP has longer slices, such a process has a smaller part of the GPU, so the limit for its end is lower. */
 void hb_gpu_note_not_managed(struct hb_gpu *gpu)
 {
-	uint64_t busy_ppm = 0, limit_ppm = gpu->is_crowded ? HB_DEFAULT_CROWDED_PPM / 5 : HB_DEFAULT_CROWDED_PPM;
+	uint64_t busy_ppm = 0, limit_ppm = gpu->is_busy_outside ? HB_DEFAULT_OUTSIDE_PPM / 5 : HB_DEFAULT_OUTSIDE_PPM;
 	for (uint32_t i = 0; i < gpu->use->n_users; i++) {
 		const struct hb_gpu_user *user = &gpu->use->users[i];
-		if (user->busy_ppm != HB_GPU_BUSY_UNKNOWN && !hb_gpu_process_is_covered(gpu->daemon, user->pid))
+		char name[32];
+		/* In a container the driver may report numbers of the host, which say nothing of our tenants. */
+		if (user->busy_ppm != HB_GPU_BUSY_UNKNOWN && !hb_gpu_process_is_covered(gpu->daemon, user->pid) &&
+		    hb_gpu_process_name(user->pid, name))
 			busy_ppm += user->busy_ppm;
 	}
-	bool is_crowded = busy_ppm > limit_ppm;
-	if (is_crowded && !gpu->is_crowded)
+	bool is_busy_outside = busy_ppm > limit_ppm;
+	if (is_busy_outside && !gpu->is_busy_outside)
 		hb_log_warning("GPU %u: programs that were started without hb run keep it busy; low priority gets time "
 			       "slices of %d us meanwhile, and high priority waits longer",
-			       gpu->number, HB_DEFAULT_CROWDED_SLICE_NS / (int)HB_NS_PER_US);
-	gpu->is_crowded = is_crowded;
+			       gpu->number, HB_DEFAULT_OUTSIDE_SLICE_NS / (int)HB_NS_PER_US);
+	gpu->is_busy_outside = is_busy_outside;
 }
 
 void hb_gpu_set_slices(struct hb_gpu *gpu, struct hb_tenancy *tenancy)

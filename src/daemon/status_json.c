@@ -84,7 +84,7 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 	if (!object)
 		return NULL;
 	add_gpu_use(object, daemon, gpu->use);
-	hb_status_set(object, "crowded", json_boolean(gpu->is_crowded));
+	hb_status_set(object, "busy_outside", json_boolean(gpu->is_busy_outside));
 	hb_status_set(object, "health", hb_gpu_health_json(gpu, now_ns));
 	hb_status_set(object, "elastic", hb_gpu_elastic_json(gpu, now_ns));
 	hb_status_set(object, "beacons", beacons_json(gpu));

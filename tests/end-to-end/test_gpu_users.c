@@ -139,9 +139,9 @@ static void beside_a_busy_process_that_is_no_tenant_low_priority_has_longer_slic
 		say("HB_FAKE_NVML_COMPUTE", "667942912", "2147483648");
 		say_busy(cases[i].percent);
 		json_t *status = status_with(0);
-		assert_int_equal(json_is_true(json_object_get(gpu_of(status), "crowded")), cases[i].slice_us > 1);
-		for (int polls = 0; json_integer_value(json_object_get(use_of(status), "slice_us")) != cases[i].slice_us;
-		     polls++) {
+		assert_int_equal(json_is_true(json_object_get(gpu_of(status), "busy_outside")), cases[i].slice_us > 1);
+		for (int polls = 0;
+		     json_integer_value(json_object_get(use_of(status), "slice_us")) != cases[i].slice_us; polls++) {
 			assert_true(polls < 1000);
 			usleep(10000);
 			json_decref(status);

@@ -60,6 +60,24 @@ class OwnMemory(unittest.TestCase):
             self.assertEqual(stranger.ended(), 0)
             wait_until("the list is empty", lambda: not stack.status()["gpus"][0]["uncovered"])
 
+    def test_low_priority_goes_on_beside_a_busy_program_without_hummingbird(self):
+        def slice_of_server():
+            return [use["slice_us"] for tenant in stack.status()["tenants"] if tenant["priority"] == "mps server"
+                    for use in tenant["gpus"]]
+        with Stack(scale=0.1) as stack:
+            low = stack.start("low", "--wait", "work", 1)
+            low.expect("joined")
+            wait_until("the slice is tiny", lambda: slice_of_server() == [1])
+            stranger = stack.bare("train", 300, 0)
+            wait_until("the slice is longer", lambda: slice_of_server() == [500])
+            self.assertTrue(stack.status()["gpus"][0]["busy_outside"])
+            stranger.process.kill()
+            wait_until("the slice is tiny again", lambda: slice_of_server() == [1])
+            low.go()
+            low.expect("done")
+            low.go()
+            self.assertEqual(low.ended(), 0)
+
 
 if __name__ == "__main__":
     unittest.main()
