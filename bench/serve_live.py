@@ -2,11 +2,13 @@
 """The part of bench/serving.py that runs against a living `hb serve`: models in PyTorch on a GPU, or recorded programs on
 the simulated GPU in real time. One server with a worker process for each model and priority, all clients of one MPS server
 where there is a GPU; policies are changed while nothing runs (POST /v2/policy/NAME), so every policy meets the same
-processes and the same requests. Each change divides the server's journal, from which build/bench/journal/journal-errors
+processes and the same requests. With an engine (Place), workers run under a daemon with it instead, as `hb serve` is shipped,
+on one or several GPUs. Each change divides the server's journal, from which build/bench/journal/journal-errors
 computes the prediction errors. Standard library only.
 """
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -66,13 +68,29 @@ def worker_command(name, models):
     return "%s %s %s%s" % (sys.executable, os.path.join(HERE, "serve_worker.py"), network, more)
 
 
-def model_text(name, priority, how, models):
+@dataclasses.dataclass
+class Place:
+    """Where the workers run: as clients of one MPS server of their own (engine ""), or under a daemon with this engine.
+    `measured`: the server measures the models' demands when it loads them."""
+    engine: str = ""
+    gpus: int = 1
+    measured: bool = False
+    simulated: bool = False
+
+    def options(self):
+        """Of hb serve."""
+        gpu = ["--gpu", "none"] if not self.engine else ["--gpu", "sim"] if self.simulated else []
+        return gpu + (["--gpus", str(self.gpus)] if self.engine else [])
+
+
+def model_text(name, priority, how, models, place=None):
     most, to_gpu, back, sm, memory = models[name]
+    typed = "" if place and place.measured else "transfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\n" % (to_gpu, back, sm, memory)
     runs = "command: %s\nstop_share: %s\n" % (worker_command(name, models), STOP_SHARE) if how == "torch" \
         else "platform: trace\ntrace: %s\n" % name
-    return (runs + "max_batch: %d\npriority: %s\ntransfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\nlimit: 20s\n"
+    return (runs + "max_batch: %d\npriority: %s\n%slimit: 20s\n"
             "inputs: [{name: x, datatype: FP32, shape: [1]}]\noutputs: [{name: y, datatype: FP32, shape: [1]}]\n"
-            % (most, priority, to_gpu, back, sm, memory))
+            % (most, priority, typed))
 
 
 @contextlib.contextmanager
@@ -91,17 +109,53 @@ def mps(folder):
         subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=env, timeout=30, check=False)
 
 
+def find_daemon(hb):
+    folder = os.path.dirname(os.path.realpath(hb))
+    names = [os.path.join(folder, name, "hbd") for name in ("src/daemon", "../sbin", "../libexec/hummingbird")]
+    found = next((name for name in names if os.path.exists(name)), None)
+    if not found:
+        raise RuntimeError("hbd is not found beside %s" % hb)
+    return found
+
+
 @contextlib.contextmanager
-def server(hb, how, journal, speed, log, models):
-    with tempfile.TemporaryDirectory(prefix="hb-serving-") as folder, mps(os.path.join(folder, "mps")) as env:
+def daemon(hb, folder, place, log):
+    """Starts a daemon and yields the environment variables of its tenants."""
+    os.makedirs(folder)
+    env = dict(os.environ, HB_SOCKET=os.path.join(folder, "hbd.sock"), HB_START_DAEMON="0")
+    config = os.path.join(folder, "hbd.yaml")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write("engine: %s\n" % place.engine)
+    if place.simulated:
+        env.update(HB_SIM_GPU=os.path.join(folder, "gpu"), HB_SIM_GPUS=str(place.gpus))
+    command = [find_daemon(hb), "--foreground", "--socket", env["HB_SOCKET"], "--config", config]
+    with open(log, "w", encoding="utf-8") as errors, \
+            subprocess.Popen(command + (["--gpu", "sim"] if place.simulated else []), stderr=errors, env=env) as process:
+        try:
+            end = time.monotonic() + READY_S
+            while not os.path.exists(env["HB_SOCKET"]):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError("the daemon does not come up; see %s" % log)
+                time.sleep(0.01)
+            yield env
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@contextlib.contextmanager
+def server(hb, how, journal, speed, log, models, place):
+    with tempfile.TemporaryDirectory(prefix="hb-serving-") as folder, \
+            (daemon(hb, os.path.join(folder, "d"), place, log + ".daemon") if place.engine
+             else mps(os.path.join(folder, "mps"))) as env:
         for name in models:
             for priority in PRIORITIES:
                 os.makedirs(os.path.join(folder, "models", "%s-%s" % (name, priority)))
                 with open(os.path.join(folder, "models", "%s-%s" % (name, priority), "model.yaml"), "w",
                           encoding="utf-8") as file:
-                    file.write(model_text(name, priority, how, models))
+                    file.write(model_text(name, priority, how, models, place))
         command = [hb, "serve", "--models", os.path.join(folder, "models"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
-                   "--gpu", "none", "--control", "loopback", "--journal", journal, "--speed", str(speed)]
+                   *place.options(), "--control", "loopback", "--journal", journal, "--speed", str(speed)]
         with open(log, "w", encoding="utf-8") as errors, \
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env) as process:
             try:
@@ -375,20 +429,20 @@ async def try_window(client, policy, mark, due, alone, seconds):
         raise
 
 
-async def measure(port, plan, seconds, until, models=None):
+async def measure(port, plan, seconds, until, models=None, per_s=None):
     with contextlib.closing(Client(port, models)) as client:
-        return await measured(client, plan, seconds, until)
+        return await measured(client, plan, seconds, until, per_s)
 
 
-async def measured(client, plan, seconds, until):
+async def measured(client, plan, seconds, until, per_s=None):
     """plan: (traffic, load, policies) in order of importance. Windows that had not begun by `until` are left out. Windows that
-    failed are listed with the reason in "left_out"."""
+    failed are listed with the reason in "left_out". `per_s`: the rate that counts as 100 %; None = it is measured."""
     await wait_ready(client)
     say("ready")
     await client.warm(CONNECTIONS)
     alone = await profile(client)
     share = shares(alone)
-    per_s = await capacity(client, share)
+    per_s = per_s or await capacity(client, share)
     say("capacity %.0f/s; alone, ms: %s" % (per_s, {name: round(1e3 * value, 2) for name, value in alone.items()}))
     await set_policy(client, "ours", "learning")
     await window(client, schedule(per_s, share, LEARN_S, False, "learning"), alone, LEARN_S)
@@ -432,13 +486,15 @@ def prediction_errors(hb, journal, set_ns):
     return {mark: errors for mark, errors in found.items() if errors["all_parts"]["batches"]}
 
 
-def run(hb, how, plan, seconds, until, keep, speed=1.0, models=None):
-    """The result of measure(), with the prediction errors of each run. `keep`: folder for journal and log."""
+def run(hb, how, plan, seconds, until, keep, speed=1.0, models=None, place=None, per_s=None):
+    """The result of measure(), with the prediction errors of each run (on one GPU: each GPU has a journal of its own).
+    `keep`: folder for journal and log."""
     journal = os.path.join(keep, "journal.txt")
-    models = models or MODELS
-    with server(hb, how, journal, speed, os.path.join(keep, "server.log"), models) as port:
-        found = asyncio.run(measure(port, plan, seconds, until, models))
-    errors = prediction_errors(hb, journal, found.pop("set_ns"))
+    models, place = models or MODELS, place or Place()
+    with server(hb, how, journal, speed, os.path.join(keep, "server.log"), models, place) as port:
+        found = asyncio.run(measure(port, plan, seconds, until, models, per_s))
+    set_ns = found.pop("set_ns")
+    errors = prediction_errors(hb, journal, set_ns) if place.gpus == 1 else {}
     for of_load in found["runs"].values():
         for one in of_load:
             one["prediction_error"] = errors.get(one["mark"])

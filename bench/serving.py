@@ -78,7 +78,7 @@ def missed(runs, policy, priority):
 
 def live(arguments):
     """Returns runs in the simulator's form by mix, traffic and load, and whether a window failed."""
-    policies = ["ours", "preempt", "priority-fifo", "clockwork", "edf", "fifo"] + ABLATIONS
+    policies = arguments.policies or ["ours", "preempt", "priority-fifo", "clockwork", "edf", "fifo"] + ABLATIONS
     until = time.monotonic() + arguments.budget
     with tempfile.TemporaryDirectory() as folder:
         keep = arguments.keep or folder
@@ -87,7 +87,9 @@ def live(arguments):
         plan += [(traffic, load, policies) for load in arguments.loads if load not in {load for _, load in LIVE}
                  for traffic in TRAFFIC]
         found = serve_live.run(arguments.hb, arguments.live, plan, arguments.seconds, until, keep, arguments.speed,
-                               LIVE_MIXES[arguments.mix])
+                               LIVE_MIXES[arguments.mix],
+                               serve_live.Place(arguments.engine, arguments.gpus, arguments.measured, arguments.simulated_gpu),
+                               arguments.capacity)
     if arguments.raw:
         with open(arguments.raw, "w") as file:
             json.dump({**found, "runs": [run for runs in found["runs"].values() for run in runs]}, file)
@@ -192,6 +194,14 @@ def parse():
     parser.add_argument("--mix", choices=LIVE_MIXES, default=USUAL, help="live: the models")
     parser.add_argument("--loads", type=lambda text: [int(load) for load in text.split(",")], default=[],
                         help="live: these only, also others than the usual: 100,130")
+    parser.add_argument("--engine", choices=("temporal", "spatial"), default="",
+                        help="live: workers run under a daemon with this engine, as hb serve is shipped; otherwise as clients of "
+                        "one MPS server")
+    parser.add_argument("--gpus", type=int, default=1, help="live, with --engine")
+    parser.add_argument("--measured", action="store_true", help="live, with --engine: the server measures the models' demands")
+    parser.add_argument("--simulated-gpu", action="store_true", help="live, with --engine: to try this script without a GPU")
+    parser.add_argument("--capacity", type=float, help="live: requests/s that count as 100 %%, instead of measuring them")
+    parser.add_argument("--policies", type=lambda text: text.split(","), help="live: these only")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="simulations at one time")
     parser.add_argument("--seconds", type=float, default=None, help="of requests in a run (4; live 1.6)")
     parser.add_argument("--budget", type=float, default=600, help="live: seconds after which no run begins")
@@ -218,6 +228,10 @@ def main():
         return 2
     command = "bench/serving.py" + (f" --live {arguments.live}" if arguments.live else "") + f" --seconds {arguments.seconds:g}"
     command += f" --mix {arguments.mix}" if arguments.mix != USUAL else ""
+    for name in ("engine", "capacity"):
+        command += f" --{name} {getattr(arguments, name)}" if getattr(arguments, name) else ""
+    command += (f" --gpus {arguments.gpus}" if arguments.gpus > 1 else "") + (" --measured" if arguments.measured else "")
+    command += " --policies " + ",".join(arguments.policies) if arguments.policies else ""
     command += " --loads " + ",".join(map(str, arguments.loads)) if arguments.loads else ""
     about = {key: getattr(arguments, key) for key in ("driver", "commit") if getattr(arguments, key)}
     rows = rows_of(found, command, about)

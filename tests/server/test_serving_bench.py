@@ -55,7 +55,7 @@ class ServingBench(unittest.TestCase):
         program = self.in_folder("worker.py", WORKER % self.folder)
         quick = {"MODELS": {"tiny": (2, 0, 0, "", "")}, "LEARN_S": 0.1, "CAPACITY_S": 0.1, "WARM_S": 0.0, "CONNECTIONS": 4,
                  "DEADLINES": dict.fromkeys(serve_live.PRIORITIES, 1e5), "DRAIN_S": LIMIT, "READY_S": LIMIT, "ANSWER_S": LIMIT,
-                 "model_text": lambda name, priority, how, models: MODEL % (program, priority),
+                 "model_text": lambda name, priority, how, models, place: MODEL % (program, priority),
                  "schedule": lambda *_: [(0.02 * i, "tiny", serve_live.PRIORITIES[i % 2]) for i in range(8)]}
         for name, value in quick.items():
             self.enterContext(mock.patch.object(serve_live, name, value))
@@ -97,6 +97,22 @@ class ServingBench(unittest.TestCase):
         self.assertIn("requests failed: tiny-", found["left_out"][0]["why"])
         self.assertIsNotNone(runs[1]["prediction_error"])
         self.assertIn("poisson-50-edf is left out", self.said.getvalue())
+
+    def test_workers_run_under_a_daemon_on_several_gpus(self):
+        place = serve_live.Place("temporal", gpus=2, measured=True, simulated=True)
+        with contextlib.redirect_stderr(self.said), mock.patch.dict(os.environ, HB_LOG="info"):
+            found = serve_live.run(os.path.join(BUILD, "hb"), "torch", PLAN, 0.2, float("inf"), self.folder, place=place, per_s=40)
+        runs = found["runs"][("poisson", 50)]
+        self.assertEqual([run["policy"] for run in runs], ["fifo", "edf", "ours"])
+        self.assertEqual([run[priority]["in_time"] for run in runs for priority in serve_live.PRIORITIES], [4] * 6)
+        self.assertEqual(found["capacity_per_s"], 40)
+        with open(os.path.join(self.folder, "server.log"), encoding="utf-8") as log:
+            self.assertNotIn("unscheduled", log.read())
+        with open(os.path.join(self.folder, "server.log.daemon"), encoding="utf-8") as log:
+            workers = [line for line in log if "registered" in line and "worker.py" in line]
+        for priority in serve_live.PRIORITIES:  # a worker on each GPU
+            self.assertEqual(sum(f"priority {priority}" in line for line in workers), 2, workers)
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "journal.txt.gpu1")))
 
 
 if __name__ == "__main__":
