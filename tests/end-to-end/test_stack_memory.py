@@ -68,7 +68,7 @@ class OwnMemory(unittest.TestCase):
             low = stack.start("low", "--wait", "work", 1)
             low.expect("joined")
             wait_until("the slice is tiny", lambda: slice_of_server() == [1])
-            stranger = stack.bare("train", 300, 0)
+            stranger = stack.bare("train", 20000, 0)
             wait_until("the slice is longer", lambda: slice_of_server() == [500])
             self.assertTrue(stack.status()["gpus"][0]["busy_outside"])
             stranger.process.kill()
