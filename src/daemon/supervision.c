@@ -5,11 +5,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signal_action.h"
+#include "daemon/gpu_gates.h"
 #include "daemon/mps_server.h"
 #include "daemon/privileged.h"
 #include "daemon/process.h"
 #include "daemon/socket_server.h"
 #include "daemon/tenancy.h"
+#include "gate/gate.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
@@ -20,6 +22,8 @@
 
 #define LIMIT_NS (HB_TERMINATE_LIMIT_MS * HB_NS_PER_MS)
 #define AT_ONCE 8 /* commands to the control program, each a process */
+/* The work of a gang gets this time to end, or to come to a state in which its kernels only wait for each other. */
+#define QUIET_NS (300 * HB_NS_PER_MS)
 /* A supervisor says BYE and ends. The daemon may notice the end first; then the message is in the socket already. */
 #define BYE_NS (200 * HB_NS_PER_MS)
 
@@ -40,6 +44,7 @@ struct hb_termination {
 	int64_t since_ns;
 	struct supervised_end *end; /* the tenant is ended; NULL = a connection waits */
 	bool reported;
+	bool is_quieting; /* the gates of the clients are closed, and no command was started yet */
 	unsigned n, begun, running;
 	struct tenant_process clients[HB_PAGE_PROCESSES];
 };
@@ -114,6 +119,67 @@ static void forget_termination(struct hb_termination *termination)
 
 static void begin_commands(struct hb_termination *termination);
 
+static struct hb_tenancy *find_tenancy(const struct hb_daemon *daemon, uint32_t tenant)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i] && daemon->tenancies[i]->number == tenant)
+			return daemon->tenancies[i];
+	return NULL;
+}
+
+static bool is_client_of(const struct hb_termination *termination, const struct hb_member *member)
+{
+	for (unsigned i = 0; member->watch && i < termination->n; i++)
+		if (termination->clients[i].pid == member->pid)
+			return true;
+	return false;
+}
+
+static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu_index)
+{
+	return (struct hb_gate *)tenancy->page->processes[slot].gates[gpu_index];
+}
+
+/*
+ * The processes of a gang use each other's memory. If the work of one is ended while kernels of another still read its
+ * memory, the driver reports an illegal access, and the MPS server ends the work of all its clients (measured on two
+ * H200s). So their gates are closed first, and the kernels that have begun get some time.
+ */
+static void close_gates(const struct hb_termination *termination)
+{
+	struct hb_tenancy *tenancy = find_tenancy(termination->supervision->daemon, termination->tenant);
+	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
+		for (uint32_t i = 0; is_client_of(termination, &tenancy->members[slot]) && i < tenancy->n_gpus; i++)
+			hb_gate_set(gate_of(tenancy, slot, i), HB_GATE_CLOSED, 0);
+}
+
+/* A thread that waits at the gate meets the error of its context then. */
+static void restore_gates(const struct hb_termination *termination)
+{
+	struct hb_tenancy *tenancy = find_tenancy(termination->supervision->daemon, termination->tenant);
+	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
+		for (uint32_t i = 0; is_client_of(termination, &tenancy->members[slot]) && i < tenancy->n_gpus; i++)
+			hb_gpu_set_gate_of_process(tenancy->gpus[i], tenancy, slot);
+}
+
+static bool is_drained(const struct hb_termination *termination)
+{
+	struct hb_tenancy *tenancy = find_tenancy(termination->supervision->daemon, termination->tenant);
+	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
+		for (uint32_t i = 0; is_client_of(termination, &tenancy->members[slot]) && i < tenancy->n_gpus; i++)
+			if (!hb_gate_drained(gate_of(tenancy, slot, i)))
+				return false;
+	return true;
+}
+
+static void end_termination(struct hb_termination *termination)
+{
+	if (termination->n > 1)
+		restore_gates(termination);
+	report_termination(termination);
+	forget_termination(termination);
+}
+
 static void client_terminated(void *argument)
 {
 	struct hb_termination *termination = argument;
@@ -127,8 +193,7 @@ static void client_terminated(void *argument)
 	begin_commands(termination);
 	if (termination->running)
 		return;
-	report_termination(termination);
-	forget_termination(termination);
+	end_termination(termination);
 }
 
 static void begin_commands(struct hb_termination *termination)
@@ -160,6 +225,11 @@ static uint64_t begin_termination(struct hb_supervision *supervision, uint32_t t
 					.n = n};
 	memcpy(made->clients, clients, n * sizeof *clients);
 	supervision->terminations = made;
+	if (n > 1) {
+		made->is_quieting = true;
+		close_gates(made);
+		return made->number;
+	}
 	begin_commands(made);
 	if (made->running)
 		return made->number;
@@ -331,11 +401,30 @@ bool hb_supervision_leave(struct hb_supervision *supervision, const unsigned cha
 
 /* --- for the daemon ---------------------------------------------------------------------------- */
 
+/* Returns whether the gang's work may be ended now. */
+static bool is_quiet(const struct hb_termination *termination, int64_t now_ns)
+{
+	bool drained = is_drained(termination);
+	if (!drained && now_ns - termination->since_ns < QUIET_NS)
+		return false;
+	hb_log_info("tenant %u: ends the GPU work of %u processes, whose work %s", termination->tenant, termination->n,
+		    drained ? "has run to its end" : "has not run to its end");
+	return true;
+}
+
 void hb_supervision_tick(struct hb_supervision *supervision, int64_t now_ns)
 {
 	struct hb_termination *next_termination;
 	for (struct hb_termination *each = supervision->terminations; each; each = next_termination) {
 		next_termination = each->next;
+		if (each->is_quieting && is_quiet(each, now_ns)) {
+			each->is_quieting = false;
+			begin_commands(each);
+			if (!each->running) {
+				end_termination(each);
+				continue;
+			}
+		}
 		if (now_ns - each->since_ns >= LIMIT_NS)
 			report_termination(each);
 	}

@@ -7,7 +7,7 @@ import os
 import signal
 import unittest
 
-from stack import Stack, end_well, wait_until
+from stack import TENANT, Stack, end_well, wait_until
 
 TRAIN = ("train", 500, 0)
 
@@ -64,6 +64,26 @@ class FaultDomain(unittest.TestCase):
             self.assertNotEqual(program.ended(), 0)
             other.signal(signal.SIGTERM)
             self.assertTrue(other.result()["right"])
+
+    def test_the_work_of_a_gang_may_run_to_its_end_before_it_is_killed(self):
+        """Its processes may use each other's memory."""
+        train = f"{TENANT} train 5000 0"
+        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1", HB_LOG="info") as stack:
+            stack.start_daemon()
+            other = self.start(stack)
+            for number in (signal.SIGHUP, signal.SIGKILL):
+                gang = stack.start("low", "-c", f"{train} & exec {train}", program="/bin/sh")
+                for _ in range(2):
+                    gang.expect("running")
+                gang.signal(number)
+                self.assertEqual(gang.ended(), -number)
+                wait_until("its tenant is gone", lambda: len(stack.tenants()) == 1)
+            other.signal(signal.SIGTERM)
+            self.assertTrue(other.result()["right"])
+            stack.daemon.signal(signal.SIGTERM)
+            stack.daemon.ended()
+            log = stack.daemon.stderr()  # on a busy machine the work may not end in time
+            self.assertEqual(log.count("ends the GPU work of 2 processes, whose work has"), 2, log)
 
     def test_a_program_with_its_own_context_may_be_killed(self):
         with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
