@@ -33,9 +33,12 @@ static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32
 /* --- decisions of the core to the pages ------------------------------------------------- */
 
 /* A lost GPU ends no work, so its gates stay open. */
-static void set_gate(const struct hb_gpu *gpu, struct hb_gate *gate, const struct hb_tenant_state *state)
+static void set_gate(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t slot)
 {
-	if (hb_gate_set(gate, gpu->is_lost ? HB_GATE_OPEN : state->gate, state->depth))
+	const struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
+	struct hb_gate *gate = gate_of(tenancy, slot, state->gpu_index);
+	enum hb_gate_state wanted = tenancy->members[slot].is_held ? HB_GATE_CLOSED : state->gate;
+	if (hb_gate_set(gate, gpu->is_lost ? HB_GATE_OPEN : wanted, state->depth))
 		syscall(SYS_futex, &gate->wake_word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
@@ -50,9 +53,8 @@ static void apply_gate(struct hb_gpu *gpu, struct hb_tenancy *tenancy)
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
-		struct hb_gate *gate = gate_of(tenancy, slot, state->gpu_index);
-		set_gate(gpu, gate, state);
-		in_flight |= hb_gate_in_flight(gate) > 0;
+		set_gate(gpu, tenancy, slot);
+		in_flight |= hb_gate_in_flight(gate_of(tenancy, slot, state->gpu_index)) > 0;
 	}
 	state->was_empty = !in_flight;
 	hb_gpu_measure_gate(gpu, tenancy->index, in_flight, state->draining_since_ns);
@@ -73,8 +75,12 @@ void hb_gpu_apply(struct hb_gpu *gpu)
 
 void hb_gpu_set_gate_of_process(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t slot)
 {
-	const struct hb_tenant_state *state = &gpu->tenants[tenancy->index];
-	set_gate(gpu, gate_of(tenancy, slot, state->gpu_index), state);
+	set_gate(gpu, tenancy, slot);
+}
+
+bool hb_gpu_is_process_drained(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t slot)
+{
+	return hb_gate_drained(gate_of(tenancy, slot, gpu->tenants[tenancy->index].gpu_index));
 }
 
 /* --- what the gates show ---------------------------------------------------------------- */

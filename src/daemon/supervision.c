@@ -11,7 +11,6 @@
 #include "daemon/process.h"
 #include "daemon/socket_server.h"
 #include "daemon/tenancy.h"
-#include "gate/gate.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
@@ -119,63 +118,40 @@ static void forget_termination(struct hb_termination *termination)
 
 static void begin_commands(struct hb_termination *termination);
 
-static struct hb_tenancy *find_tenancy(const struct hb_daemon *daemon, uint32_t tenant)
-{
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
-		if (daemon->tenancies[i] && daemon->tenancies[i]->number == tenant)
-			return daemon->tenancies[i];
-	return NULL;
-}
-
-static bool is_client_of(const struct hb_termination *termination, const struct hb_member *member)
-{
-	for (unsigned i = 0; member->watch && i < termination->n; i++)
-		if (termination->clients[i].pid == member->pid)
-			return true;
-	return false;
-}
-
-static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu_index)
-{
-	return (struct hb_gate *)tenancy->page->processes[slot].gates[gpu_index];
-}
-
 /*
  * The processes of a gang use each other's memory. If the work of one is ended while kernels of another still read its
  * memory, the driver reports an illegal access, and the MPS server ends the work of all its clients (measured on two
- * H200s). So their gates are closed first, and the kernels that have begun get some time.
+ * H200s). So their gates are closed first, and the kernels that have begun get some time. Afterwards the gates are as
+ * before, and a thread that waited there meets the error of its context.
  */
-static void close_gates(const struct hb_termination *termination)
+static void hold(const struct hb_termination *termination, bool is_held)
 {
-	struct hb_tenancy *tenancy = find_tenancy(termination->supervision->daemon, termination->tenant);
-	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
-		for (uint32_t i = 0; is_client_of(termination, &tenancy->members[slot]) && i < tenancy->n_gpus; i++)
-			hb_gate_set(gate_of(tenancy, slot, i), HB_GATE_CLOSED, 0);
-}
-
-/* A thread that waits at the gate meets the error of its context then. */
-static void restore_gates(const struct hb_termination *termination)
-{
-	struct hb_tenancy *tenancy = find_tenancy(termination->supervision->daemon, termination->tenant);
-	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
-		for (uint32_t i = 0; is_client_of(termination, &tenancy->members[slot]) && i < tenancy->n_gpus; i++)
+	struct hb_tenancy *tenancy = hb_tenancy_numbered(termination->supervision->daemon, termination->tenant);
+	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++) {
+		struct hb_member *member = &tenancy->members[slot];
+		if (!member->watch || !member->terminated)
+			continue;
+		member->is_held = is_held;
+		for (uint32_t i = 0; i < tenancy->n_gpus; i++)
 			hb_gpu_set_gate_of_process(tenancy->gpus[i], tenancy, slot);
+	}
 }
 
 static bool is_drained(const struct hb_termination *termination)
 {
-	struct hb_tenancy *tenancy = find_tenancy(termination->supervision->daemon, termination->tenant);
+	struct hb_tenancy *tenancy = hb_tenancy_numbered(termination->supervision->daemon, termination->tenant);
+	bool drained = true;
 	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
-		for (uint32_t i = 0; is_client_of(termination, &tenancy->members[slot]) && i < tenancy->n_gpus; i++)
-			if (!hb_gate_drained(gate_of(tenancy, slot, i)))
-				return false;
-	return true;
+		for (uint32_t i = 0;
+		     tenancy->members[slot].watch && tenancy->members[slot].is_held && i < tenancy->n_gpus; i++)
+			drained &= hb_gpu_is_process_drained(tenancy->gpus[i], tenancy, slot);
+	return drained;
 }
 
 static void end_termination(struct hb_termination *termination)
 {
 	if (termination->n > 1)
-		restore_gates(termination);
+		hold(termination, false);
 	report_termination(termination);
 	forget_termination(termination);
 }
@@ -227,7 +203,7 @@ static uint64_t begin_termination(struct hb_supervision *supervision, uint32_t t
 	supervision->terminations = made;
 	if (n > 1) {
 		made->is_quieting = true;
-		close_gates(made);
+		hold(made, true);
 		return made->number;
 	}
 	begin_commands(made);

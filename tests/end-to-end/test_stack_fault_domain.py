@@ -65,13 +65,14 @@ class FaultDomain(unittest.TestCase):
             other.signal(signal.SIGTERM)
             self.assertTrue(other.result()["right"])
 
-    def test_the_work_of_a_gang_may_run_to_its_end_before_it_is_killed(self):
-        """Its processes may use each other's memory."""
+    def test_the_work_of_a_gang_runs_to_its_end_before_it_is_killed(self):
+        """Its processes may use each other's memory. They launch without pause, so their work ends only because their gates
+        are closed. On a busy machine the daemon may lose patience first, but not each time."""
         train = f"{TENANT} train 5000 0"
         with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1", HB_LOG="info") as stack:
             stack.start_daemon()
             other = self.start(stack)
-            for number in (signal.SIGHUP, signal.SIGKILL):
+            for number in (signal.SIGHUP, signal.SIGKILL) * 3:
                 gang = stack.start("low", "-c", f"{train} & exec {train}", program="/bin/sh")
                 for _ in range(2):
                     gang.expect("running")
@@ -82,8 +83,9 @@ class FaultDomain(unittest.TestCase):
             self.assertTrue(other.result()["right"])
             stack.daemon.signal(signal.SIGTERM)
             stack.daemon.ended()
-            log = stack.daemon.stderr()  # on a busy machine the work may not end in time
-            self.assertEqual(log.count("ends the GPU work of 2 processes, whose work has"), 2, log)
+            log = stack.daemon.stderr()
+            self.assertEqual(log.count("ends the GPU work of 2 processes"), 6, log)
+            self.assertIn("of 2 processes, whose work has run to its end", log)
 
     def test_a_program_with_its_own_context_may_be_killed(self):
         with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
