@@ -170,6 +170,11 @@ bool hb_gpu_process_is_covered(const struct hb_daemon *daemon, pid_t pid)
 	return false;
 }
 
+bool hb_gpu_process_is_outside(const struct hb_daemon *daemon, pid_t pid, char name[32])
+{
+	return !hb_gpu_process_is_covered(daemon, pid) && hb_gpu_process_name(pid, name);
+}
+
 bool hb_gpu_process_is_low(const struct hb_daemon *daemon, pid_t pid)
 {
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {

@@ -27,6 +27,11 @@ bool hb_gpu_processes_poll_recent(struct hb_gpu_processes *processes, int64_t no
 uint64_t hb_gpu_process_bytes(const struct hb_gpu *gpu, pid_t pid);
 /* Whether this process belongs to a tenant or is the daemon's MPS server. */
 bool hb_gpu_process_is_covered(const struct hb_daemon *daemon, pid_t pid);
+/*
+ * Whether it runs and belongs to no tenant; its name. In a container the driver may report numbers of the host, which name
+ * no process here, or one that does not use the GPU.
+ */
+bool hb_gpu_process_is_outside(const struct hb_daemon *daemon, pid_t pid, char name[32]);
 /* Whether it belongs to an LP tenant. */
 bool hb_gpu_process_is_low(const struct hb_daemon *daemon, pid_t pid);
 /* Its name for people, printable ASCII. False: the process has ended. */

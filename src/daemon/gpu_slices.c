@@ -73,16 +73,13 @@ static uint32_t choose_slice_us(const struct hb_gpu *gpu, struct hb_tenancy *ten
 	return to_us(decided_ns);
 }
 
-/* Once LP has longer slices, such a process has a smaller part of the GPU, so the limit for its end is lower. */
 void hb_gpu_note_not_managed(struct hb_gpu *gpu)
 {
-	uint64_t busy_ppm = 0, limit_ppm = gpu->is_busy_outside ? HB_DEFAULT_OUTSIDE_PPM / 5 : HB_DEFAULT_OUTSIDE_PPM;
+	uint64_t busy_ppm = 0, limit_ppm = gpu->is_busy_outside ? HB_DEFAULT_OUTSIDE_END_PPM : HB_DEFAULT_OUTSIDE_PPM;
 	for (uint32_t i = 0; i < gpu->use->n_users; i++) {
 		const struct hb_gpu_user *user = &gpu->use->users[i];
 		char name[32];
-		/* In a container the driver may report numbers of the host, which say nothing of our tenants. */
-		if (user->busy_ppm != HB_GPU_BUSY_UNKNOWN && !hb_gpu_process_is_covered(gpu->daemon, user->pid) &&
-		    hb_gpu_process_name(user->pid, name))
+		if (user->busy_ppm != HB_GPU_BUSY_UNKNOWN && hb_gpu_process_is_outside(gpu->daemon, user->pid, name))
 			busy_ppm += user->busy_ppm;
 	}
 	bool is_busy_outside = busy_ppm > limit_ppm;

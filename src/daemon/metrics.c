@@ -172,7 +172,7 @@ static struct uncovered sum_uncovered(const struct hb_metrics_scene *scene)
 	for (uint32_t i = 0; use && i < use->n_users; i++) {
 		const struct hb_gpu_user *user = &use->users[i];
 		char name[32];
-		if (hb_gpu_process_is_covered(scene->daemon, user->pid) || !hb_gpu_process_name(user->pid, name))
+		if (!hb_gpu_process_is_outside(scene->daemon, user->pid, name))
 			continue;
 		sum.processes++;
 		sum.bytes += user->bytes == HB_GPU_BYTES_UNKNOWN ? 0 : user->bytes;

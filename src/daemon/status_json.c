@@ -28,7 +28,7 @@ static json_t *uncovered_json(const struct hb_daemon *daemon, const struct hb_gp
 	for (uint32_t i = 0; array && use && i < use->n_users; i++) {
 		const struct hb_gpu_user *user = &use->users[i];
 		char name[32];
-		if (hb_gpu_process_is_covered(daemon, user->pid) || !hb_gpu_process_name(user->pid, name))
+		if (!hb_gpu_process_is_outside(daemon, user->pid, name))
 			continue;
 		hb_status_append(array, json_pack("{s:i, s:s, s:o}", "pid", (int)user->pid, "name", name, "memory",
 						  user->bytes == HB_GPU_BYTES_UNKNOWN
