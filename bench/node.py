@@ -35,6 +35,7 @@ WAYS = ["timeslice", "reef", "temporal", "spatial"]
 NODE_PROGRAM = ["python3", os.path.join(HERE, "node_program.py")]
 LARGE_BATCH = 256  # its steps depend less on the processor
 GANGS_MOST = 4
+ENGINES = ["temporal", "spatial"]
 LOG_LINES = 40  # of the daemon
 PROGRESS_S = 30  # a program that does not end its step within this time hangs
 KILLED_SHARE = 0.4
@@ -302,7 +303,7 @@ class Gangs:
             self.note(str(error))
         except Failed as error:  # its process has ended, or is about to
             self.note(str(error))
-        time.sleep(0.2)
+        self.node.limits.sleep_until(time.monotonic() + 0.2)
         for program in [one for one in self.running if one.child.poll() is not None]:
             self.harm(program)
             self.running.remove(program)
@@ -349,8 +350,7 @@ def soak_engine(node, engine, seconds):
 
 def measure_gangs(node):
     """Programs on both GPUs that start, end and are killed at random, beside a service, in each engine."""
-    engines = node.args.engines.split(",")
-    runs = [soak_engine(node, engine, node.args.gang_seconds / len(engines)) for engine in engines]
+    runs = [soak_engine(node, engine, node.args.gang_seconds / len(node.args.engines)) for engine in node.args.engines]
     text = "; ".join(f"{run['engine']}: {run['started']} programs in {run['seconds']} s, {run['killed']} killed, {run['hung']} hung, "
                      f"{run['harmed']} harmed; service: {run['requests']} requests, p50 {run['p50_ms']}, p99 {run['p99_ms']} ms"
                      for run in runs)
@@ -374,13 +374,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4, help="of a window")
     parser.add_argument("--gang-seconds", type=float, default=600, help="of the row `gangs`, both engines together")
-    parser.add_argument("--engines", default="temporal,spatial", help="of the row `gangs`")
+    parser.add_argument("--engines", type=lambda text: text.split(","), default=ENGINES, help="of the row `gangs`")
     parser.add_argument("--budget", type=float, default=400, help="seconds after which no row continues")
     parser.add_argument("--out", help="write the rows to this file")
     args = parser.parse_args()
     names = rows.choose(parser, args.only, ROWS)
     if args.rounds < 1 or args.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
+    for engine in args.engines:
+        if engine not in ENGINES:
+            parser.error(f"--engines: there is no engine {engine!r}; there are {', '.join(ENGINES)}")
     if args.gpu:
         os.environ["HB_SIM_GPUS"] = "2"  # for the daemons as well
     limits = Limits()

@@ -4,7 +4,7 @@ the simulated GPU in real time. One server with a worker process for each model 
 where there is a GPU; policies are changed while nothing runs (POST /v2/policy/NAME), so every policy meets the same
 processes and the same requests. With an engine (Place), workers run under a daemon with it instead, as `hb serve` is shipped,
 on one or several GPUs. Each change divides the server's journal, from which build/bench/journal/journal-errors
-computes the prediction errors. Standard library only.
+computes the prediction errors. Standard library and hbbench only.
 """
 import asyncio
 import contextlib
@@ -20,6 +20,10 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from hbbench.process import Failed  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.stage import answers, find_part  # noqa: E402  pylint: disable=wrong-import-position
+
 # name -> largest batch, bytes of an item to the GPU and back, demands alone of 1 and of the largest batch: SMs, memory
 MODELS = {
     "classify": (16, 602112, 4000, "[0.5, 0.9]", "[0.3, 0.5]"),
@@ -70,8 +74,8 @@ def worker_command(name, models):
 
 @dataclasses.dataclass
 class Place:
-    """Where the workers run: as clients of one MPS server of their own (engine ""), or under a daemon with this engine.
-    `measured`: the server measures the models' demands when it loads them."""
+    """Says where the workers run: under a daemon with this engine, or, if `engine` is "", as clients of an MPS server of the
+    benchmark. With `measured` the server measures the models' demands when it loads them."""
     engine: str = ""
     gpus: int = 1
     measured: bool = False
@@ -83,9 +87,9 @@ class Place:
         return gpu + (["--gpus", str(self.gpus)] if self.engine else [])
 
 
-def model_text(name, priority, how, models, place=None):
+def model_text(name, priority, how, models, place):
     most, to_gpu, back, sm, memory = models[name]
-    typed = "" if place and place.measured else "transfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\n" % (to_gpu, back, sm, memory)
+    typed = "" if place.measured else "transfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\n" % (to_gpu, back, sm, memory)
     runs = "command: %s\nstop_share: %s\n" % (worker_command(name, models), STOP_SHARE) if how == "torch" \
         else "platform: trace\ntrace: %s\n" % name
     return (runs + "max_batch: %d\npriority: %s\n%slimit: 20s\n"
@@ -109,15 +113,6 @@ def mps(folder):
         subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=env, timeout=30, check=False)
 
 
-def find_daemon(hb):
-    folder = os.path.dirname(os.path.realpath(hb))
-    names = [os.path.join(folder, name, "hbd") for name in ("src/daemon", "../sbin", "../libexec/hummingbird")]
-    found = next((name for name in names if os.path.exists(name)), None)
-    if not found:
-        raise RuntimeError("hbd is not found beside %s" % hb)
-    return found
-
-
 @contextlib.contextmanager
 def daemon(hb, folder, place, log):
     """Starts a daemon and yields the environment variables of its tenants."""
@@ -128,12 +123,12 @@ def daemon(hb, folder, place, log):
         file.write("engine: %s\n" % place.engine)
     if place.simulated:
         env.update(HB_SIM_GPU=os.path.join(folder, "gpu"), HB_SIM_GPUS=str(place.gpus))
-    command = [find_daemon(hb), "--foreground", "--socket", env["HB_SOCKET"], "--config", config]
+    command = [find_part(hb, "hbd"), "--foreground", "--socket", env["HB_SOCKET"], "--config", config]
     with open(log, "w", encoding="utf-8") as errors, \
             subprocess.Popen(command + (["--gpu", "sim"] if place.simulated else []), stderr=errors, env=env) as process:
         try:
             end = time.monotonic() + READY_S
-            while not os.path.exists(env["HB_SOCKET"]):
+            while not answers(env["HB_SOCKET"]):
                 if process.poll() is not None or time.monotonic() > end:
                     raise RuntimeError("the daemon does not come up; see %s" % log)
                 time.sleep(0.01)

@@ -213,6 +213,15 @@ def parse():
     parser.add_argument("--commit", help="put into the results file")
     parser.add_argument("--page", help="put the tables into this page")
     arguments = parser.parse_args()
+    if arguments.engine and arguments.live != "torch":
+        parser.error("--engine needs --live torch")
+    for name in ("measured", "simulated_gpu"):
+        if getattr(arguments, name) and not arguments.engine:
+            parser.error("--%s needs --engine" % name.replace("_", "-"))
+    if arguments.gpus < 1 or (arguments.gpus > 1 and not arguments.engine):
+        parser.error("--gpus is at least 1, and more than 1 needs --engine")
+    if arguments.policies and "ours" not in arguments.policies:
+        parser.error("--policies must have 'ours', with which the others are compared")
     arguments.seconds = arguments.seconds or (1.6 if arguments.live else 4)
     return arguments
 
@@ -221,7 +230,7 @@ def main():
     arguments = parse()
     try:
         found, failed = live(arguments) if arguments.live else (simulated(arguments), False)
-    except (RuntimeError, OSError, ValueError) as error:
+    except (RuntimeError, OSError, ValueError, serve_live.Failed) as error:
         print(f"serving.py: {error}", file=sys.stderr)
         return 2
     if not found:
@@ -231,6 +240,7 @@ def main():
     for name in ("engine", "capacity"):
         command += f" --{name} {getattr(arguments, name)}" if getattr(arguments, name) else ""
     command += (f" --gpus {arguments.gpus}" if arguments.gpus > 1 else "") + (" --measured" if arguments.measured else "")
+    command += " --simulated-gpu" if arguments.simulated_gpu else ""
     command += " --policies " + ",".join(arguments.policies) if arguments.policies else ""
     command += " --loads " + ",".join(map(str, arguments.loads)) if arguments.loads else ""
     about = {key: getattr(arguments, key) for key in ("driver", "commit") if getattr(arguments, key)}
