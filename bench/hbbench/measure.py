@@ -422,11 +422,11 @@ class ProcessRunner(Runner):
     def run_window(self, cast, cell, number):
         for member in cast.members():
             member.busy = True
-        self.run_halves_or_whole(cast, cell, number)
+        self.run_services(cast, cell, number)
         for member in cast.members():
             member.busy = False
 
-    def run_halves_or_whole(self, cast, cell, number):
+    def run_services(self, cast, cell, number):
         if self.options.halves and cast.high and cast.low:
             self.run_halves(cast, cell, number)
             return

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(sys.argv.pop(1), "bench"))
 from hbbench import core_split, measure, results, run, stats, tables, targets  # noqa: E402  pylint: disable=wrong-import-position
@@ -150,6 +151,45 @@ class WhatIsKept(unittest.TestCase):
 
     def test_a_complete_case_is_not_called_unfinished(self):
         self.assertIsNone(self.run_for(100)["unfinished"])
+
+
+class Fake:
+    """A process and its stage: it only notes what is done with it."""
+
+    def __init__(self):
+        self.said = []
+
+    def start_program(self, *_):
+        self.said.append("started")
+        return self
+
+    def hear(self, *_):
+        return {"gpu": "fake"}
+
+    def kill(self):
+        self.said.append("killed")
+
+
+class Programs(unittest.TestCase):
+    def test_a_program_whose_window_was_cut_off_starts_again(self):
+        """Cases share it, and it would take the next window's first line for one of the last window."""
+        plan = Plan(Case("s", "c", "preempt@closed", "spin_5us"), True)
+        company = measure.Company(True)
+        company.stage = fake = Fake()
+        runner = measure.ProcessRunner(plan, Asked(1, 1, []), Limits(), 26, company)
+        cast = runner.cast_of(tables.find_way("timeslice"))
+        company.gather()
+        self.assertEqual(fake.said, ["started"] * 2)
+        company.gather()
+        self.assertEqual(fake.said, ["started"] * 2)
+        with mock.patch.object(runner, "run_services", side_effect=TimeIsUp("the time was over")), self.assertRaises(TimeIsUp):
+            runner.run_window(cast, {}, 0)
+        company.gather()
+        self.assertEqual(fake.said[2:], ["killed"] * 2 + ["started"] * 2)
+        with mock.patch.object(runner, "run_services"):
+            runner.run_window(cast, {}, 0)
+        company.gather()
+        self.assertEqual(len(fake.said), 6)
 
 
 class Cores(unittest.TestCase):
