@@ -78,11 +78,6 @@ void hb_gpu_set_gate_of_process(struct hb_gpu *gpu, struct hb_tenancy *tenancy, 
 	set_gate(gpu, tenancy, slot);
 }
 
-bool hb_gpu_is_process_drained(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t slot)
-{
-	return hb_gate_drained(gate_of(tenancy, slot, gpu->tenants[tenancy->index].gpu_index));
-}
-
 /* --- what the gates show ---------------------------------------------------------------- */
 
 /* The gates of all processes of one tenant, taken together. */

@@ -17,8 +17,6 @@ void hb_gpu_apply(struct hb_gpu *gpu);
 void hb_gpu_post_empty(struct hb_gpu *gpu, int64_t now_ns);
 /* A process got a slot on the tenant page, or is held or no longer held: its gate becomes as the core decided, or closed. */
 void hb_gpu_set_gate_of_process(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t slot);
-/* The gate of this process is closed, and nothing is in flight. */
-bool hb_gpu_is_process_drained(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint32_t slot);
 /* Launches so far of all processes of the tenant with this index. */
 uint64_t hb_gpu_count_launches(const struct hb_gpu *gpu, uint32_t index);
 /* Whether a poll saw the tenant launch something on this GPU at or after since_ns. */

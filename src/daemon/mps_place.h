@@ -9,12 +9,15 @@
 #include "daemon/daemon.h"
 #include "protocol/daemon_client.h"
 
+struct hb_mps_command;
+
 struct hb_mps_place {
 	bool simulated, system_mode;
 	char socket[HB_PATH_MAX];
 	char pipe_dir[HB_PATH_MAX + 16], log_dir[HB_PATH_MAX + 16];
 	bool has_token;
 	unsigned char token[HB_TOKEN_BYTES]; /* by which the server's shim registers */
+	struct hb_mps_command *commands;     /* mps_control.c */
 };
 
 void hb_mps_place_init(struct hb_mps_place *place, const struct hb_daemon_options *options);

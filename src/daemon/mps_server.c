@@ -92,7 +92,7 @@ struct mps_termination {
 static void client_terminated(void *argument, const struct hb_command_result *result)
 {
 	struct mps_termination *termination = argument;
-	if (result->status != 0 || result->output[0])
+	if (result->status != 0 || strcmp(result->output, "0\n") != 0)
 		hb_log_info("MPS control program: terminate_client %d: %.200s", (int)termination->client,
 			    result->output[0] ? result->output : "failed");
 	termination->done(termination->argument);

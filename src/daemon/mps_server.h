@@ -61,8 +61,8 @@ void hb_mps_server_ended(struct hb_mps *mps);
 /* The token by which the server's shim registers. */
 const unsigned char *hb_mps_token(const struct hb_mps *mps);
 /*
- * Lets the control program end the GPU work of a client of the server, within HB_TERMINATE_LIMIT_MS. `done` is called in
- * the event loop, also while the daemon ends. 0, or negative errno (then `done` is not called).
+ * Lets the control program end the GPU work of a client of the server. `done` is called in the event loop, also while the
+ * daemon ends. 0, or negative errno (then `done` is not called).
  */
 int hb_mps_terminate(struct hb_mps *mps, pid_t client, void (*done)(void *argument), void *argument);
 /* The server's process as the control program named it; 0 = not known. */

@@ -23,6 +23,7 @@
 /* A program that runs. */
 struct waiting_program {
 	struct waiting_program *next;
+	struct hb_privileged *privileged;
 	uint64_t number;
 	hb_command_done *done;
 	void *argument;
@@ -249,23 +250,26 @@ void hb_privileged_remove_socket(struct hb_privileged *privileged)
 
 /* --- programs ------------------------------------------------------------------------------------- */
 
-static int run_in_helper(struct hb_privileged *privileged, const struct hb_privileged_request *request,
-			 hb_command_done *done, void *argument)
+static void free_in_process(struct hb_privileged *privileged)
+{
+	if (privileged->closing && !privileged->waiting)
+		free(privileged);
+}
+
+static void ended_in_process(void *argument, const struct hb_command_result *result)
+{
+	struct waiting_program *program = argument;
+	struct hb_privileged *privileged = program->privileged;
+	end_program(privileged, program, result);
+	free_in_process(privileged);
+}
+
+static int send_to_helper(struct hb_privileged *privileged, const struct hb_privileged_request *request)
 {
 	if (privileged->is_lost)
 		return -EPIPE;
-	struct waiting_program *program = privileged->n_waiting < PROGRAMS_MAX ? malloc(sizeof *program) : NULL;
-	if (!program)
-		return -EAGAIN;
-	if (send(privileged->helper.programs_fd, request, sizeof *request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-		int result = -errno;
-		free(program);
-		return result;
-	}
-	*program = (struct waiting_program){privileged->waiting, request->number, done, argument};
-	privileged->waiting = program;
-	privileged->n_waiting++;
-	return 0;
+	return send(privileged->helper.programs_fd, request, sizeof *request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno
+													       : 0;
 }
 
 int hb_privileged_run(struct hb_privileged *privileged, const struct hb_privileged_request *request,
@@ -274,9 +278,21 @@ int hb_privileged_run(struct hb_privileged *privileged, const struct hb_privileg
 	struct hb_privileged_request numbered = *request;
 	numbered.magic = HB_PRIVILEGED_MAGIC;
 	numbered.number = ++privileged->last_number;
-	if (privileged->helper.facts_fd >= 0)
-		return run_in_helper(privileged, &numbered, done, argument);
-	return hb_privileged_start(&privileged->place, privileged->loop, &numbered, done, argument);
+	struct waiting_program *program = privileged->n_waiting < PROGRAMS_MAX ? malloc(sizeof *program) : NULL;
+	if (!program)
+		return -EAGAIN;
+	*program = (struct waiting_program){NULL, privileged, numbered.number, done, argument};
+	int result = privileged->helper.facts_fd >= 0 ? send_to_helper(privileged, &numbered)
+						      : hb_privileged_start(&privileged->place, privileged->loop,
+									    &numbered, ended_in_process, program);
+	if (result < 0) {
+		free(program);
+		return result;
+	}
+	program->next = privileged->waiting;
+	privileged->waiting = program;
+	privileged->n_waiting++;
+	return 0;
 }
 
 /* --- life ------------------------------------------------------------------------------------------- */
@@ -312,7 +328,7 @@ void hb_privileged_free(struct hb_privileged *privileged)
 		return;
 	privileged->closing = true;
 	if (privileged->helper.facts_fd < 0)
-		free(privileged);
+		free_in_process(privileged);
 	else
 		close_if_unused(privileged);
 }

@@ -4,19 +4,19 @@
 
 #include "base/signal_action.h"
 #include "daemon/end_processes.h"
+#include "daemon/mps_control.h"
 #include "daemon/mps_process.h"
 #include "daemon/process.h"
 #include "daemon/process_page.h"
-#include "gpu/provider.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define STEP_LIMIT_MS 10000
 #define END_LIMIT_MS 5000
+#define TERMINATE_LIMIT_MS 2000 /* H200: 0.14 s */
 
 extern char **environ;
 
@@ -70,25 +70,6 @@ void hb_privileged_answer(struct hb_mps_place *place, const struct hb_privileged
 
 /* --- programs ------------------------------------------------------------------------------------ */
 
-static int run_control(struct hb_mps_place *place, uv_loop_t *loop, const char *option, const char *input,
-		       uint64_t limit_ms, hb_command_done *done, void *argument)
-{
-	char program[PATH_MAX];
-	const char *why;
-	char *arguments[] = {program, (char *)(uintptr_t)option, NULL};
-	int result = hb_provider_of(place->simulated)->mps_control(program, sizeof program, &why);
-	if (result == 0 && !hb_mps_place_read_token(place))
-		result = -ENOENT;
-	if (result < 0)
-		return result;
-	char **environment = hb_mps_place_environment(place);
-	if (!environment)
-		return -ENOMEM;
-	result = hb_command_run(loop, arguments, environment, input, limit_ms, done, argument);
-	hb_mps_environment_free(environment);
-	return result;
-}
-
 static int end_processes(uv_loop_t *loop, const struct hb_privileged_request *request, hb_command_done *done,
 			 void *argument)
 {
@@ -106,18 +87,18 @@ int hb_privileged_start(struct hb_mps_place *place, uv_loop_t *loop, const struc
 	switch (request->kind) {
 	case HB_PRIVILEGED_START_CONTROL: {
 		int result = hb_mps_place_prepare(place, request->uid);
-		return result < 0 ? result : run_control(place, loop, "-d", NULL, STEP_LIMIT_MS, done, argument);
+		return result < 0 ? result : hb_mps_control_run(place, loop, "-d", NULL, STEP_LIMIT_MS, done, argument);
 	}
 	case HB_PRIVILEGED_LIST_SERVERS:
-		return run_control(place, loop, NULL, "get_server_list\n", STEP_LIMIT_MS, done, argument);
+		return hb_mps_control_run(place, loop, NULL, "get_server_list\n", STEP_LIMIT_MS, done, argument);
 	case HB_PRIVILEGED_START_SERVER:
 		snprintf(input, sizeof input, "start_server -uid %u\n", request->uid);
-		return run_control(place, loop, NULL, input, STEP_LIMIT_MS, done, argument);
+		return hb_mps_control_run(place, loop, NULL, input, STEP_LIMIT_MS, done, argument);
 	case HB_PRIVILEGED_TERMINATE_CLIENT:
 		snprintf(input, sizeof input, "terminate_client %d %d\n", request->pid, request->client);
-		return run_control(place, loop, NULL, input, HB_TERMINATE_LIMIT_MS, done, argument);
+		return hb_mps_control_run(place, loop, NULL, input, TERMINATE_LIMIT_MS, done, argument);
 	case HB_PRIVILEGED_QUIT:
-		return run_control(place, loop, NULL, "quit\n", STEP_LIMIT_MS, done, argument);
+		return hb_mps_control_run(place, loop, NULL, "quit\n", STEP_LIMIT_MS, done, argument);
 	case HB_PRIVILEGED_END_PROCESSES:
 		return end_processes(loop, request, done, argument);
 	default:

@@ -20,9 +20,6 @@
 #include <unistd.h>
 
 #define LIMIT_NS (HB_TERMINATE_LIMIT_MS * HB_NS_PER_MS)
-#define AT_ONCE 8 /* commands to the control program, each a process */
-/* The work of a gang gets this time to end, or to come to a state in which its kernels only wait for each other. */
-#define QUIET_NS (300 * HB_NS_PER_MS)
 /* A supervisor says BYE and ends. The daemon may notice the end first; then the message is in the socket already. */
 #define BYE_NS (200 * HB_NS_PER_MS)
 
@@ -43,8 +40,8 @@ struct hb_termination {
 	int64_t since_ns;
 	struct supervised_end *end; /* the tenant is ended; NULL = a connection waits */
 	bool reported;
-	bool is_quieting; /* the gates of the clients are closed, and no command was started yet */
-	unsigned n, begun, running;
+	bool running; /* a command */
+	unsigned n, begun;
 	struct tenant_process clients[HB_PAGE_PROCESSES];
 };
 
@@ -116,13 +113,10 @@ static void forget_termination(struct hb_termination *termination)
 	free(termination);
 }
 
-static void begin_commands(struct hb_termination *termination);
-
 /*
- * The processes of a gang use each other's memory. If the work of one is ended while kernels of another still read its
- * memory, the driver reports an illegal access, and the MPS server ends the work of all its clients (measured on two
- * H200s). So their gates are closed first, and the kernels that have begun get some time. Afterwards the gates are as
- * before, and a thread that waited there meets the error of its context.
+ * A process whose work has ended may react to the error: it ends, and with it other processes of the program, whose kernels
+ * still run. That would harm other clients of the MPS server. So until the work of all has ended, the threads of these
+ * processes wait at closed gates: those that launch, and those whose call returned the error (shim/forward.c).
  */
 static void hold(const struct hb_termination *termination, bool is_held)
 {
@@ -137,23 +131,17 @@ static void hold(const struct hb_termination *termination, bool is_held)
 	}
 }
 
-static bool is_drained(const struct hb_termination *termination)
-{
-	struct hb_tenancy *tenancy = hb_tenancy_numbered(termination->supervision->daemon, termination->tenant);
-	bool drained = true;
-	for (uint32_t slot = 0; tenancy && slot < tenancy->slots_end; slot++)
-		for (uint32_t i = 0;
-		     tenancy->members[slot].watch && tenancy->members[slot].is_held && i < tenancy->n_gpus; i++)
-			drained &= hb_gpu_is_process_drained(tenancy->gpus[i], tenancy, slot);
-	return drained;
-}
+static void client_terminated(void *argument);
 
-static void end_termination(struct hb_termination *termination)
+/* Returns false if no client is left. After the time limit the rest keeps its work, because it may be dead by now. */
+static bool begin_command(struct hb_termination *termination)
 {
-	if (termination->n > 1)
-		hold(termination, false);
-	report_termination(termination);
-	forget_termination(termination);
+	struct hb_mps *mps = termination->supervision->daemon->mps;
+	while (!termination->running && !termination->reported && termination->begun < termination->n)
+		termination->running = hb_mps_terminate(mps, termination->clients[termination->begun++].pid,
+							client_terminated, termination) == 0;
+	termination->supervision->running += termination->running;
+	return termination->running;
 }
 
 static void client_terminated(void *argument)
@@ -161,28 +149,16 @@ static void client_terminated(void *argument)
 	struct hb_termination *termination = argument;
 	struct hb_supervision *supervision = termination->supervision;
 	supervision->running--;
-	termination->running--;
+	termination->running = false;
 	if (supervision->closing) {
 		free_when_idle(supervision);
 		return;
 	}
-	begin_commands(termination);
-	if (termination->running)
+	if (begin_command(termination))
 		return;
-	end_termination(termination);
-}
-
-static void begin_commands(struct hb_termination *termination)
-{
-	struct hb_supervision *supervision = termination->supervision;
-	struct hb_mps *mps = supervision->daemon->mps;
-	while (!termination->reported && termination->running < AT_ONCE && termination->begun < termination->n) {
-		const struct tenant_process *client = &termination->clients[termination->begun++];
-		if (hb_mps_terminate(mps, client->pid, client_terminated, termination) < 0)
-			continue;
-		termination->running++;
-		supervision->running++;
-	}
+	report_termination(termination);
+	hold(termination, false); /* if no signal follows, they get the error now */
+	forget_termination(termination);
 }
 
 /* Returns 0 if no process is to be terminated, or none can be. */
@@ -201,14 +177,10 @@ static uint64_t begin_termination(struct hb_supervision *supervision, uint32_t t
 					.n = n};
 	memcpy(made->clients, clients, n * sizeof *clients);
 	supervision->terminations = made;
-	if (n > 1) {
-		made->is_quieting = true;
-		hold(made, true);
+	hold(made, true);
+	if (begin_command(made))
 		return made->number;
-	}
-	begin_commands(made);
-	if (made->running)
-		return made->number;
+	hold(made, false);
 	forget_termination(made);
 	return 0;
 }
@@ -377,33 +349,11 @@ bool hb_supervision_leave(struct hb_supervision *supervision, const unsigned cha
 
 /* --- for the daemon ---------------------------------------------------------------------------- */
 
-/* Returns whether the gang's work may be ended now. */
-static bool is_quiet(const struct hb_termination *termination, int64_t now_ns)
-{
-	bool drained = is_drained(termination);
-	if (!drained && now_ns - termination->since_ns < QUIET_NS)
-		return false;
-	hb_log_info("tenant %u: ends the GPU work of %u processes, whose work %s", termination->tenant, termination->n,
-		    drained ? "has run to its end" : "has not run to its end");
-	return true;
-}
-
 void hb_supervision_tick(struct hb_supervision *supervision, int64_t now_ns)
 {
-	struct hb_termination *next_termination;
-	for (struct hb_termination *each = supervision->terminations; each; each = next_termination) {
-		next_termination = each->next;
-		if (each->is_quieting && is_quiet(each, now_ns)) {
-			each->is_quieting = false;
-			begin_commands(each);
-			if (!each->running) {
-				end_termination(each);
-				continue;
-			}
-		}
+	for (struct hb_termination *each = supervision->terminations; each; each = each->next)
 		if (now_ns - each->since_ns >= LIMIT_NS)
 			report_termination(each);
-	}
 	for (struct supervised_end *end = supervision->ends; end; end = end->next)
 		if (!end->begun && now_ns >= end->due_ns)
 			begin_end(end);

@@ -29,7 +29,7 @@ struct hb_member {
 	uint64_t image;   /* hb_process_image() when the process registered; 0 = not known */
 	bool fault_noted; /* mps_faults.c knows of the error that its shim reported */
 	bool terminated;  /* its work in the MPS server was ended by the daemon */
-	bool is_held;     /* its gates are closed, whatever the core decides (supervision.c) */
+	bool is_held;     /* its gates are closed while its work is being ended (supervision.c) */
 	uint32_t slot;    /* on the tenant page; HB_PAGE_PROCESSES for the leader, `hb run` and later its command */
 	uint64_t requests_read; /* requests taken from the process's ring on the page so far */
 	uint32_t requests_lost; /* requests that could not be read since the last one that was posted */

@@ -236,7 +236,7 @@ struct hb_msg_placed {
 	unsigned char uuids[HB_PAGE_GPUS][HB_UUID_BYTES]; /* in the order of the bus */
 }; /* text: the choice, the reason and the order of the GPUs, for people */
 
-#define HB_TERMINATE_LIMIT_MS 2000
+#define HB_TERMINATE_LIMIT_MS 5000
 
 /*
  * A signal is about to be sent to the tenant: ends the GPU work of those of its processes that the signal would kill

@@ -88,6 +88,13 @@ static uint64_t count_launches(const struct hb_place *place)
 	return atomic_load_explicit(&hb_tenant_gate(place)->submitted, memory_order_relaxed);
 }
 
+static void wait_at_gate(const struct hb_place *place)
+{
+	struct hb_gate *gate = hb_tenant_gate(place);
+	if (__builtin_expect(hb_gate_try(gate) != HB_GATE_GO, 0))
+		hb_gate_block(place, gate);
+}
+
 static void end_slow_call(CUresult result)
 {
 	const struct slow_call call = slow_call;
@@ -103,6 +110,9 @@ static void end_slow_call(CUresult result)
 		hb_shim_foresight_wait_ends();
 	else if (call.duty & HB_DUTY_READ)
 		hb_shim_foresight_read_ends();
+	/* The daemon has closed the gate until the work of all processes of this program has ended (daemon/supervision.c). */
+	if (__builtin_expect(result == CUDA_ERROR_MPS_CLIENT_TERMINATED, 0))
+		wait_at_gate(hb_place());
 }
 
 /* The call waits for a stream or an event, or it may: foresight may keep the GPU after the work. */
@@ -213,13 +223,6 @@ OUT_OF_LINE static void (*handle_alert(unsigned fn, const struct hb_hook *hook, 
 	if (!(alert & HB_ALERT_TAKEOVER))
 		return NULL;
 	return needs_whole_sm(fn, hook, args) ? end_whole_sm_launch : end_launch;
-}
-
-static void wait_at_gate(const struct hb_place *place)
-{
-	struct hb_gate *gate = hb_tenant_gate(place);
-	if (__builtin_expect(hb_gate_try(gate) != HB_GATE_GO, 0))
-		hb_gate_block(place, gate);
 }
 
 /* Returns the function that splits the launch or corrects its priority (splitting does both), or `target`. */

@@ -26,6 +26,7 @@
 
 #define SERVER_FD 3
 #define ANSWER_MS 10000
+#define TERMINATE_MS 30 /* the command takes this long */
 #define CONNECTIONS 256
 #define PID_FILE "nvidia-cuda-mps-control.pid"
 
@@ -35,9 +36,10 @@ struct control_connection {
 	int fd;
 	pid_t pid;
 	uid_t uid;
-	bool client;      /* has joined */
-	bool waits;       /* sent quit and waits for the end */
-	char joining[16]; /* the GPU that it wants to join when the clients of another user have gone; "" = none */
+	bool client;          /* has joined */
+	bool waits;           /* sent quit and waits for the end */
+	char joining[16];     /* the GPU that it wants to join when the clients of another user have gone; "" = none */
+	int64_t answer_at_ms; /* its command ends a client until then; 0 = none */
 };
 
 static struct {
@@ -53,11 +55,16 @@ static struct {
 	FILE *log;
 } control = {.server_fd = -1, .percentage = 100};
 
-static int64_t now_s(void)
+static int64_t now_ms(void)
 {
 	struct timespec time;
 	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec;
+	return time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+static int64_t now_s(void)
+{
+	return now_ms() / 1000;
 }
 
 static void send_to_tool(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -245,12 +252,42 @@ static void list_clients(char *out, size_t size)
 			n += (size_t)snprintf(out + n, size - n, "%d\n", (int)control.connections[i].pid);
 }
 
-/* The tool prints the answer; quit is answered when it has been carried out. */
+static bool is_busy(void)
+{
+	for (int i = 0; i < control.n; i++)
+		if (control.connections[i].answer_at_ms)
+			return true;
+	return false;
+}
+
+/* As the real one does, it refuses every command while it ends a client. */
+static bool refuse_command(const struct control_connection *connection)
+{
+	if (!is_busy())
+		return false;
+	mps_send(connection->fd, "Cannot send command to MPS control daemon process\n");
+	return true;
+}
+
+static void answer_ended(void)
+{
+	for (int i = 0; i < control.n; i++) {
+		struct control_connection *connection = &control.connections[i];
+		if (!connection->answer_at_ms || now_ms() < connection->answer_at_ms)
+			continue;
+		connection->answer_at_ms = 0;
+		mps_send(connection->fd, "0\n");
+	}
+}
+
+/* The tool prints the answer; quit and terminate_client are answered when they have been carried out. */
 static void obey_command(struct control_connection *connection, char *command)
 {
 	char out[MPS_TEXT] = "";
 	int value, pid;
 	command[strcspn(command, "\n")] = '\0';
+	if (refuse_command(connection))
+		return;
 	if (strncmp(command, "quit", 4) == 0 || strncmp(command, "shutdown_server", 15) == 0) {
 		control.ending = true;
 		connection->waits = true;
@@ -268,8 +305,11 @@ static void obey_command(struct control_connection *connection, char *command)
 		if (!start_server(sscanf(command, "%*s -uid %d", &value) == 1 ? (uid_t)value : geteuid()))
 			snprintf(out, sizeof out, "Failed to start the server; see server.log\n");
 	} else if (sscanf(command, "terminate_client %d %d", &value, &pid) == 2) {
-		if (!terminate_client(value, pid))
-			snprintf(out, sizeof out, "Failed to terminate client %d of server %d\n", pid, value);
+		if (terminate_client(value, pid)) {
+			connection->answer_at_ms = now_ms() + TERMINATE_MS;
+			return;
+		}
+		snprintf(out, sizeof out, "Failed to terminate client %d of server %d\n", pid, value);
 	} else if (strcmp(command, "get_default_active_thread_percentage") == 0) {
 		snprintf(out, sizeof out, "%d.0\n", control.percentage);
 	} else if (sscanf(command, "set_default_active_thread_percentage %d", &value) == 1 && value > 0 &&
@@ -403,8 +443,9 @@ static void run_control(int folder)
 		fds[1] = (struct pollfd){.fd = control.server_fd, .events = 0};
 		for (int i = 0; i < control.n; i++)
 			fds[i + 2] = (struct pollfd){.fd = control.connections[i].fd, .events = POLLIN};
-		if (poll(fds, (nfds_t)control.n + 2, control.ending ? 100 : -1) > 0)
+		if (poll(fds, (nfds_t)control.n + 2, is_busy() ? 5 : control.ending ? 100 : -1) > 0)
 			serve_all(fds);
+		answer_ended();
 	}
 	end_server();
 	unlinkat(folder, MPS_SOCKET, 0);

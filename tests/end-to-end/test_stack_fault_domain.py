@@ -5,6 +5,7 @@ its own (--own-context), where hb executes the command itself.
 """
 import os
 import signal
+import subprocess
 import unittest
 
 from stack import TENANT, Stack, end_well, wait_until
@@ -65,27 +66,62 @@ class FaultDomain(unittest.TestCase):
             other.signal(signal.SIGTERM)
             self.assertTrue(other.result()["right"])
 
-    def test_the_work_of_a_gang_runs_to_its_end_before_it_is_killed(self):
-        """Its processes may use each other's memory. They launch without pause, so their work ends only because their gates
-        are closed. On a busy machine the daemon may lose patience first, but not each time."""
-        train = f"{TENANT} train 5000 0"
-        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1", HB_LOG="info") as stack:
+    def test_programs_of_several_processes_are_killed_at_the_same_time(self):
+        """The MPS control program serves one command at a time and refuses others."""
+        train = f"{TENANT} train 100000 0"
+        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
             stack.start_daemon()
             other = self.start(stack)
-            for number in (signal.SIGHUP, signal.SIGKILL) * 3:
-                gang = stack.start("low", "-c", f"{train} & exec {train}", program="/bin/sh")
+            for number in signal.SIGHUP, signal.SIGKILL:
+                gangs = [stack.start("low", "-c", f"{train} & exec {train}", program="/bin/sh") for _ in range(2)]
+                for gang in gangs * 2:
+                    gang.expect("running")
+                for gang in gangs:
+                    gang.signal(number)
+                for gang in gangs:
+                    self.assertEqual(gang.ended(), -number)
+                wait_until("their tenants are gone", lambda: len(stack.tenants()) == 1)
+            other.signal(signal.SIGTERM)
+            self.assertTrue(other.result()["right"])
+
+    def test_a_process_whose_work_has_ended_does_not_react_before_the_others(self):
+        """PyTorch ends a rank that meets an error, and whatever started the ranks kills the others."""
+        train = f"{TENANT} train 100000 0"
+        reacts = f"{train} & other=$!; {train} || kill -KILL $other; sleep 100"
+        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
+            stack.start_daemon()
+            bystander = self.start(stack)
+            for number in (signal.SIGHUP, signal.SIGKILL) * 2:
+                gang = stack.start("low", "-c", reacts, program="/bin/sh")
                 for _ in range(2):
                     gang.expect("running")
                 gang.signal(number)
                 self.assertEqual(gang.ended(), -number)
                 wait_until("its tenant is gone", lambda: len(stack.tenants()) == 1)
+            bystander.signal(signal.SIGTERM)
+            self.assertTrue(bystander.result()["right"])
+
+    def test_a_refused_command_is_repeated(self):
+        """An administrator ends the work of other clients while `hb run` is killed."""
+        with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
+            stack.start_daemon()
+            other = self.start(stack)
+            server, control = stack.pid_of("hb-sim-mps-server"), stack.pid_of("hb-sim-mps-control")
+            with open(f"/proc/{control}/environ", "rb") as file:
+                environment = dict(item.decode().split("=", 1) for item in file.read().split(b"\0") if b"=" in item)
+            for _ in range(3):
+                ended, killed = (stack.start("low", "train", 100000, 0) for _ in range(2))
+                for program in ended, killed:
+                    program.expect("running")
+                (pid,) = ended.family() - {ended.pid}
+                with subprocess.Popen([f"/proc/{control}/exe"], env=environment, stdin=subprocess.PIPE) as tool:
+                    tool.stdin.write(f"terminate_client {server} {pid}\n".encode())
+                    tool.stdin.close()
+                    killed.signal(signal.SIGHUP)
+                    self.assertEqual(killed.ended(), -signal.SIGHUP)
+                ended.ended()
             other.signal(signal.SIGTERM)
             self.assertTrue(other.result()["right"])
-            stack.daemon.signal(signal.SIGTERM)
-            stack.daemon.ended()
-            log = stack.daemon.stderr()
-            self.assertEqual(log.count("ends the GPU work of 2 processes"), 6, log)
-            self.assertIn("of 2 processes, whose work has run to its end", log)
 
     def test_a_program_with_its_own_context_may_be_killed(self):
         with Stack(scale=0.3, HB_SIM_MPS_FRAGILE="1") as stack:
