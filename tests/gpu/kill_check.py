@@ -11,6 +11,7 @@ The kind `program` is the case that nothing covers: SIGKILL hits the program its
 With --gpu sim the MPS server is the fragile one of the model: a client that dies with work in flight ends the others.
 """
 import argparse
+import dataclasses
 import json
 import os
 import random
@@ -24,15 +25,31 @@ import time
 
 LIMIT = 120
 SHORT_US, ENDLESS_US = "2000", "600000000"
-# Name: signal, to whom, length of its kernels, whether it dies by the signal.
+
+
+@dataclasses.dataclass
+class Kind:
+    number: signal.Signals
+    target: str = "hb run"
+    kernel_us: str = SHORT_US
+    default_signals: bool = True  # the program dies by the signal, and does not end by itself
+    processes: int = 1
+    reacts: bool = False  # when the work of one process has ended, the program kills the other process
+    programs: int = 1     # killed at the same time
+
+
 KINDS = {
-    "SIGTERM": (signal.SIGTERM, "hb run", SHORT_US, True),
-    "SIGINT": (signal.SIGINT, "hb run", SHORT_US, True),
-    "SIGTERM, caught": (signal.SIGTERM, "hb run", SHORT_US, False),
-    "supervisor": (signal.SIGKILL, "hb run", SHORT_US, True),
-    "SIGTERM, endless kernel": (signal.SIGTERM, "hb run", ENDLESS_US, True),
-    "supervisor, endless kernel": (signal.SIGKILL, "hb run", ENDLESS_US, True),
-    "program": (signal.SIGKILL, "the program", SHORT_US, True),
+    "SIGTERM": Kind(signal.SIGTERM),
+    "SIGINT": Kind(signal.SIGINT),
+    "SIGTERM, caught": Kind(signal.SIGTERM, default_signals=False),
+    "supervisor": Kind(signal.SIGKILL),
+    "SIGTERM, endless kernel": Kind(signal.SIGTERM, kernel_us=ENDLESS_US),
+    "supervisor, endless kernel": Kind(signal.SIGKILL, kernel_us=ENDLESS_US),
+    "SIGTERM, two processes": Kind(signal.SIGTERM, kernel_us=ENDLESS_US, processes=2),
+    "supervisor, two processes": Kind(signal.SIGKILL, kernel_us=ENDLESS_US, processes=2),
+    "SIGTERM, which react": Kind(signal.SIGTERM, kernel_us=ENDLESS_US, processes=2, reacts=True),
+    "SIGTERM, two programs": Kind(signal.SIGTERM, kernel_us=ENDLESS_US, programs=2),
+    "program": Kind(signal.SIGKILL, target="the program"),
 }
 
 
@@ -66,15 +83,14 @@ class Machine:
         self.programs.append(program)
         return program
 
-    def start(self, priority, *arguments, options=()):
+    def run(self, priority, command):
+        return self.spawn([os.path.join(self.build, "hb"), "run", *self.gpu, "--priority", priority, "--", *command])
+
+    def start(self, priority, *arguments):
         """Starts cuda-tenant and waits until it works on the GPU."""
-        program = self.spawn([os.path.join(self.build, "hb"), "run", *self.gpu, "--priority", priority, "--",
-                              os.path.join(self.build, "bench/tenant/cuda-tenant"), *options, *arguments])
+        program = self.run(priority, [os.path.join(self.build, "bench/tenant/cuda-tenant"), *arguments])
         if "train" in arguments:
-            for line in program.stdout:
-                if line.startswith("running"):
-                    return program
-            raise RuntimeError(f"{' '.join(arguments)} ended with {program.wait()}")
+            await_work(program, 1)
         return program
 
     def close(self):
@@ -121,12 +137,19 @@ class Neighbours:
                 setattr(self, name, getattr(self, name) + 1)
 
 
-def process_named(name, parent):
-    with open(f"/proc/{parent}/comm", encoding="utf-8") as file:
-        if file.read().strip() == name:
-            return parent
-    with open(f"/proc/{parent}/task/{parent}/children", encoding="utf-8") as file:
-        return int(file.read().split()[0])
+def pids_named(name, parent):
+    """The processes with this name among a process and its descendants."""
+    found, pids = [], [parent]
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                if file.read().strip() == name:
+                    found.append(pid)
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+                pids += map(int, file.read().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
 
 
 def is_alive(pid):
@@ -137,26 +160,48 @@ def is_alive(pid):
         return False
 
 
-def kill_one(machine, number, target, kernel_us, deadly):
-    """Returns the time in ms until the victim had ended, or a complaint."""
-    options = ["--default-signals"] if deadly else []
-    victim = machine.start("low", "train", kernel_us, "0", options=options)
-    program = process_named("cuda-tenant", victim.pid)
+def start_victim(machine, kind):
+    options = ["--default-signals"] if kind.default_signals else []
+    train = [os.path.join(machine.build, "bench/tenant/cuda-tenant"), *options, "train", kind.kernel_us, "0"]
+    if kind.processes == 1:
+        return machine.run("low", train)
+    text = " ".join(train)
+    script = f"{text} & other=$!; {text} || kill -KILL $other; exec sleep 1000" if kind.reacts else f"{text} & exec {text}"
+    return machine.run("low", ["/bin/sh", "-c", script])
+
+
+def await_work(victim, processes):
+    running = 0
+    for line in victim.stdout:
+        running += line.startswith("running")
+        if running == processes:
+            return
+    raise RuntimeError(f"{victim.args} ended with {victim.wait()}")
+
+
+def kill_programs(machine, kind):
+    """Returns the time in ms until the victims had ended, and complaints."""
+    victims = [start_victim(machine, kind) for _ in range(kind.programs)]
+    for victim in victims:
+        await_work(victim, kind.processes)
+    processes = [pid for victim in victims for pid in pids_named("cuda-tenant", victim.pid)]
     time.sleep(random.uniform(0.02, 0.2))
     begin = time.monotonic()
-    os.kill(program if target == "the program" else victim.pid, number)
-    victim.communicate(timeout=LIMIT)
-    wait_until("the program has ended", lambda: not is_alive(program))
+    for victim in victims:
+        os.kill(processes[0] if kind.target == "the program" else victim.pid, kind.number)
+    for victim in victims:
+        victim.communicate(timeout=LIMIT)
+    wait_until("the program has ended", lambda: not any(map(is_alive, processes)))
     took_ms = 1000 * (time.monotonic() - begin)
-    expected = -number if deadly else 0
-    return took_ms, [] if victim.returncode == expected else [f"status {victim.returncode}, expected {expected}"]
+    expected = -kind.number if kind.default_signals else 0
+    return took_ms, [f"status {victim.returncode}, expected {expected}" for victim in victims if victim.returncode != expected]
 
 
 def try_kind(machine, kind, kills):
     neighbours = Neighbours(machine)
     times, complaints = [], []
     for _ in range(kills):
-        took_ms, wrong = kill_one(machine, *KINDS[kind])
+        took_ms, wrong = kill_programs(machine, KINDS[kind])
         times.append(took_ms)
         complaints += wrong
         neighbours.look()
