@@ -32,7 +32,7 @@ MIXES = {USUAL: (LOADS, []), "copies": ([80, 110], COPIES), "copies over 12 GB/s
 TRAFFIC = ["poisson", "bursts"]
 # Simulated, usual mix: conversations with a language model, as a public cloud recorded them.
 TRACE, TRACE_LOADS = "data/traces/azure-llm-2023-conv.csv", (80, 110, 130)
-BASELINES = ["fifo", "priority-fifo", "edf", "clockwork", "preempt"]
+BASELINES = ["fifo", "priority-fifo", "edf", "clockwork", "preempt", "separate"]
 ABLATIONS = ["ours-no-transfer", "ours-no-interference", "ours-no-preemption"]
 PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interference": "no interference",
          "neither": "neither"}
@@ -78,7 +78,7 @@ def missed(runs, policy, priority):
 
 def live(arguments):
     """Returns runs in the simulator's form by mix, traffic and load, and whether a window failed."""
-    policies = arguments.policies or ["ours", "preempt", "priority-fifo", "clockwork", "edf", "fifo"] + ABLATIONS
+    policies = arguments.policies or ["ours", "preempt", "priority-fifo", "clockwork", "edf", "fifo", "separate"] + ABLATIONS
     until = time.monotonic() + arguments.budget
     with tempfile.TemporaryDirectory() as folder:
         keep = arguments.keep or folder
@@ -132,7 +132,8 @@ def rows_of(found, command, about):
 
 def policy_table(found):
     """Requests not completed in time, high/low priority, in percent."""
-    policies = ["ours"] + BASELINES + ABLATIONS
+    measured = {run["policy"] for runs in found.values() for run in runs}
+    policies = [policy for policy in ["ours"] + BASELINES + ABLATIONS if policy in measured]
     lines = ["| traffic, load | " + " | ".join(policies) + " |", "|---" * (len(policies) + 1) + "|"]
     for (_, traffic, load), runs in found.items():
         there = {run["policy"] for run in runs}

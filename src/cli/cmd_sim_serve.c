@@ -140,7 +140,8 @@ static int take_policies(struct serving_command *command, char *list)
 			return hb_cli_usage_error(
 				COMMAND,
 				"--policy %s: no such policy; known: ours, ours-no-transfer, "
-				"ours-no-interference, ours-no-preemption, fifo, priority-fifo, edf, clockwork, preempt",
+				"ours-no-interference, ours-no-preemption, fifo, priority-fifo, edf, clockwork, preempt, "
+				"separate",
 				word);
 		command->policies[command->n_policies++] = hb_scheduler_policy_names[i];
 	}

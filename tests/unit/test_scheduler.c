@@ -280,6 +280,17 @@ static void a_request_that_cannot_be_in_time_is_refused_at_once(void **state)
 	assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->refused[HB_SCHEDULER_HIGH], 1);
 }
 
+static void with_separate_queues_only_the_own_worker_limits_a_model(void **state)
+{
+	static const uint32_t models[] = {0, 1, 2, 0, 0, 3}, started[] = {1, 2, 3, 4, 4, 5}; /* a worker has two slots */
+	open_policy("separate", 4);
+	for (int i = 0; i < 6; i++) {
+		submit((uint64_t)i, models[i], i < 5 ? HB_SCHEDULER_LOW : HB_SCHEDULER_HIGH, INT64_MAX);
+		steps();
+		assert_int_equal(rig.started, started[i]);
+	}
+}
+
 static uint64_t seed_of(uint64_t fallback)
 {
 	const char *text = getenv("HB_SEED");
@@ -573,6 +584,7 @@ int main(void)
 		TEST(low_priority_waits_if_high_priority_would_miss),
 		TEST(a_prediction_includes_the_batches_in_flight),
 		TEST(a_request_that_cannot_be_in_time_is_refused_at_once),
+		TEST(with_separate_queues_only_the_own_worker_limits_a_model),
 		TEST(no_batch_starts_that_cannot_be_in_time),
 		TEST(low_priority_does_not_starve),
 		TEST(aged_requests_take_no_more_than_their_share),

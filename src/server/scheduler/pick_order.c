@@ -8,6 +8,9 @@
  *	priority-fifo  high priority first, each by arrival, high priority on streams
  *	               of high priority: a server with priority queues (Triton)
  *	edf            earliest deadline first, without priorities
+ *	separate       every model serves its own queue, as if it were a server of its
+ *	               own: a batch starts when its worker is free, whatever else is in
+ *	               flight. High priority on streams of high priority
  *
  * Bad at: a long low-priority batch that has begun delays all later requests; a
  * large batch is late for its first request; one value of `concurrency` is right
@@ -54,6 +57,12 @@ static bool decide_edf(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 	       start_first_request(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, action);
 }
 
+static bool decide_separate(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+{
+	return start_first_request(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action) ||
+	       start_first_request(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action);
+}
+
 /*
  * The baseline `preempt`, after REEF (OSDI 2022): low-priority batches are paused
  * as soon as high priority has work and resume when it has none. A batch stops at
@@ -81,5 +90,7 @@ const struct hb_scheduler_ops hb_scheduler_fifo = {.parts = {true, true}, .decid
 const struct hb_scheduler_ops hb_scheduler_priority_fifo = {
 	.parts = {true, true}, .priorities = true, .decide = decide_priority};
 const struct hb_scheduler_ops hb_scheduler_edf = {.parts = {true, true}, .decide = decide_edf};
+const struct hb_scheduler_ops hb_scheduler_separate = {
+	.parts = {true, true}, .priorities = true, .decide = decide_separate};
 const struct hb_scheduler_ops hb_scheduler_preempt = {
 	.parts = {true, true}, .priorities = true, .pauses = true, .decide = decide_preempt};
