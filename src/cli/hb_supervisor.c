@@ -37,7 +37,7 @@
 /* Limits of what the daemon may delay: a daemon that lives answers within milliseconds. */
 #define GREETING_LIMIT_MS 1000
 #define TERMINATE_TOTAL_MS 5500 /* the daemon's own limit is HB_TERMINATE_LIMIT_MS */
-#define BYE_LIMIT_MS 1000
+#define BYE_LIMIT_MS 3000
 
 #define LOOK_FOR_DAEMON_EVERY_S 2  /* costs one stat() */
 #define TAKE_TERMINAL_AFTER_MS 200 /* by then the command has begun to read */
