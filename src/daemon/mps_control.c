@@ -50,17 +50,17 @@ static int start(struct hb_mps_command *command)
 	return result;
 }
 
-/* Ends the first command, and starts the next one. */
+/* Ends the first command, and starts the next one. `done` of the last command may free the place. */
 static void end_first(struct hb_mps_place *place, const struct hb_command_result *result)
 {
 	struct hb_command_result failed = {.status = 127};
 	int started;
 	do {
 		struct hb_mps_command *first = place->commands;
-		first->done(first->argument, result);
-		place->commands = first->next; /* now, because `done` may have added commands behind it */
-		free(first);
+		place->commands = first->next;
 		started = place->commands ? start(place->commands) : 0;
+		first->done(first->argument, result);
+		free(first);
 		snprintf(failed.output, sizeof failed.output, "%s", strerror(-started));
 		result = &failed;
 	} while (started < 0);
