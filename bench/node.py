@@ -73,9 +73,9 @@ class Node:
         self.programs.append(program)
         return program
 
-    def stop(self, program):
+    def stop(self, program, end_signal=None):
         self.programs.remove(program)
-        program.stop(QUIT_S)
+        program.stop(QUIT_S, end_signal)
 
     def stop_programs(self):
         while self.programs:
@@ -281,15 +281,15 @@ class Gangs:
         if self.rng.random() < KILLED_SHARE:
             number = self.rng.choice([signal.SIGKILL, signal.SIGTERM])
             self.note(f"gang {program.pid} gets {number.name}")
-            program.child.send_signal(number)
             self.counts["killed"] += 1
         else:
+            number = None
             self.note(f"gang {program.pid} ends")
             program.send("rest")
             program.hear("rested", PROGRESS_S)
             self.counts["ended"] += 1
         self.running.remove(program)
-        self.node.stop(program)
+        self.node.stop(program, number)
 
     def turn(self):
         """One start or stop."""

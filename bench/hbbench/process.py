@@ -185,7 +185,7 @@ class Process:
             self.child.send_signal(end_signal)
         else:
             self.quit()
-        self.child.stdin.close()
+            self.child.stdin.close()
         try:
             self.child.wait(self.limits.left(limit_s))
         except subprocess.TimeoutExpired:
