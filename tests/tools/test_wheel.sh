@@ -45,6 +45,7 @@ done
 hb sim --high resnet50_b1@60/s --low llama8_train_b4 --seconds 1 >/dev/null || fail "hb sim does not find its data"
 python -c 'import hummingbird; hummingbird.hint(0.001)' || fail "the Python module is not installed"
 
+: >"$work/serve" # it is read before the server has opened it
 hb serve --models "$source/examples/models" --gpu none --http 127.0.0.1:0 --grpc none >"$work/serve" 2>&1 &
 server=$!
 for ((i = 0; i < 300; i++)); do
