@@ -64,7 +64,7 @@ def wait_until(what, condition):
 class Machine:
     """A folder, a daemon, and programs on one GPU."""
 
-    def __init__(self, build, simulated):
+    def __init__(self, build, simulated, config=""):
         self.build = os.path.abspath(build)
         self.gpu = ["--gpu", "sim"] if simulated else []
         self.folder = tempfile.mkdtemp(prefix="hb-kill-")
@@ -72,15 +72,24 @@ class Machine:
         self.environment = os.environ | {"XDG_RUNTIME_DIR": self.folder, "HOME": self.folder, "HB_SOCKET": socket}
         if simulated:
             self.environment |= {"HB_SIM_GPU": os.path.join(self.folder, "gpu"), "HB_SIM_MPS_FRAGILE": "1"}
+        with open(os.path.join(self.folder, "hummingbird.yaml"), "w", encoding="utf-8") as file:
+            file.write(config)
         self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
         self.programs = []
         self.daemon = self.spawn([os.path.join(self.build, "src/daemon/hbd"), "--foreground", *self.gpu, "--socket",
-                                  socket])
+                                  socket, "--config", file.name])
         wait_until("the daemon listens", lambda: os.path.exists(socket))
 
     def spawn(self, command):
         program = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=self.log, text=True)
         self.programs.append(program)
+        return program
+
+    def start_bare(self, *arguments):
+        """Starts cuda-tenant without Hummingbird, and waits until it works on the GPU."""
+        libraries = ["env", "LD_LIBRARY_PATH=" + os.path.join(self.build, "src/simcuda")] if self.gpu else []
+        program = self.spawn([*libraries, os.path.join(self.build, "bench/tenant/cuda-tenant"), *arguments])
+        await_work(program, 1)
         return program
 
     def run(self, priority, command):
