@@ -110,8 +110,8 @@ class ServingBench(unittest.TestCase):
             self.assertNotIn("unscheduled", log.read())
         with open(os.path.join(self.folder, "server.log.daemon"), encoding="utf-8") as log:
             workers = [line for line in log if "registered" in line and "worker.py" in line]
-        for priority in serve_live.PRIORITIES:  # a worker on each GPU
-            self.assertEqual(sum(f"priority {priority}" in line for line in workers), 2, workers)
+        for priority in serve_live.PRIORITIES:  # a worker on each GPU; the measurement of demands may have started another one
+            self.assertGreaterEqual(sum(f"priority {priority}" in line for line in workers), 2, workers)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "journal.txt.gpu1")))
 
 
