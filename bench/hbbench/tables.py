@@ -120,6 +120,10 @@ PROGRAMS = {
     "densenet201": Program("resnet50_b1", "", "torch infer densenet201 --graph"),
     "inception_v3": Program("resnet50_b1", "", "torch infer inception_v3 --graph"),
     "bert": Program("llama8_decode_b8", "", "torch infer bert"),
+    # The same as services, as graphs, with requests as above.
+    **{f"{name}_sockets": Program(trace, "", f"torch infer {name} --graph --sockets")
+       for name, trace in (("vgg19", "resnet50_b8"), ("resnet152", "resnet50_b8"), ("densenet201", "resnet50_b1"),
+                           ("inception_v3", "resnet50_b1"), ("bert", "llama8_decode_b8"))},
     "gemm": Program("", "persistent 1400", "torch gemm 8192"),
     # Kernels of about 1 ms with long grids of short blocks, which do not wait for each other.
     "pool": Program("", "stencil 256", "torch pool 16"),
@@ -184,15 +188,16 @@ def combinations():
 
 
 FIVE = "vgg19,resnet152,densenet201,inception_v3,bert"
+FIVE_SERVICES = [name + "_sockets" for name in FIVE.split(",")]
 
 
 def paper_cases():
     """The settings of the papers in docs/evaluation.md; the case names begin with the paper. Low priority runs without pause."""
-    services = ",".join(f"{name}@20/s" for name in FIVE.split(","))
+    services = ",".join(f"{name}@20/s" for name in FIVE_SERVICES)
     yield Case("paper", "hummingbird-image", "resnet50_b1_sockets@120/s", "resnet50_train_b128")
     yield Case("paper", "hummingbird-decode", "llama8_decode_b8_sockets@60/s", "llama8_train_b4")
-    yield Case("paper", "gpreempt-a", "vgg19@100/s:periodic", "resnet152")
-    yield Case("paper", "gpreempt-b", "vgg19@220/s:periodic", "resnet152")
+    yield Case("paper", "gpreempt-a", "vgg19_sockets@100/s:periodic", "resnet152")
+    yield Case("paper", "gpreempt-b", "vgg19_sockets@220/s:periodic", "resnet152")
     yield Case("paper", "missile-services", services, "resnet50_train_b128")
 
 
@@ -217,12 +222,12 @@ CASES = [
     *(Case("preparation", f"hint-{us}us", f"prepared_{us}us@closed", "resnet152") for us in PREPARATIONS_US),
     Case("preparation", "hint-200us-beside-spin", "prepared_200us@closed", "spin_200us"),
     # Rates and models of DISB as GPreempt runs it; low priority without pause as in DISB itself.
-    Case("disb", "A", "vgg19@100/s:periodic", "resnet152"),
-    Case("disb", "B", "vgg19@220/s:periodic", "resnet152"),
-    Case("disb", "C", "vgg19@100/s:periodic", FIVE),
+    Case("disb", "A", "vgg19_sockets@100/s:periodic", "resnet152"),
+    Case("disb", "B", "vgg19_sockets@220/s:periodic", "resnet152"),
+    Case("disb", "C", "vgg19_sockets@100/s:periodic", FIVE),
     Case("disb", "D", ",".join(f"{name}@20/s:periodic" + (f"=0.{2 * i}" if i else "")
-                               for i, name in enumerate(FIVE.split(","))), FIVE),
-    Case("disb", "E", ",".join(f"{name}@20/s" for name in FIVE.split(",")), FIVE),
+                               for i, name in enumerate(FIVE_SERVICES)), FIVE),
+    Case("disb", "E", ",".join(f"{name}@20/s" for name in FIVE_SERVICES), FIVE),
     Case("adversary", "endless", "preempt@closed", "endless"),
     Case("adversary", "80ms-kernels", "preempt@closed", "spin_80ms"),
     Case("adversary", "cooperative", "preempt@closed", "cooperative"),

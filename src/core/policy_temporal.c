@@ -16,13 +16,14 @@
  * take turns through their gates (turns.c). In one MPS context they take turns only if
  * their weights differ. copy_slices.c sets the slices of their copies.
  *
- * Several HP tenants. A round over all of them fits into half of the strictest SLO.
- * Each tenant's share of the round is proportional to its urgency, 1 / SLO: a tenant
- * waits for the slices of the others, so slices of tenants with a loose SLO have to be
- * short. No slice is under 1 ms, five switches.
- * Example: A with 10 ms and B with 40 ms: the round is 5 ms, A gets 4 ms, B 1 ms. A
- * waits at most 1 ms for B, and B at most 4 of its 40 ms for A. If an SLO is not
- * known, every HP tenant keeps the GPU's default.
+ * Several HP tenants. When a tenant's slice ends during its request, LP gets the GPU
+ * for a moment as well, which costs two switches. So slices are long enough for most requests
+ * (high_uncut_slice), unless every tenant has an objective and the strictest leaves time
+ * to wait for the others: half of it is a round over all HP tenants, with at least 1 ms (five
+ * switches) for each. Each tenant's share of the round is proportional to its urgency, 1 / SLO:
+ * a tenant waits for the slices of the others, so slices of tenants with a loose SLO have to
+ * be short. Example: A with 10 ms and B with 40 ms: the round is 5 ms, A gets 4 ms, B 1 ms. A
+ * waits at most 1 ms for B, and B at most 4 of its 40 ms for A.
  *
  * An objective with slack (slo_slices.h): beside one HP tenant whose objective leaves
  * slack, LP's slice is as long as the slack allows, and HP's as long as a request.
@@ -51,34 +52,39 @@ static int start_turns(struct hb_policy *policy)
 
 /* --- slices --- */
 
-/* Finds the strictest SLO, and the sum of urgencies in ppm of the urgency of that tenant. False = an SLO is not known. */
+/* Finds the strictest SLO, and the sum of urgencies in ppm of the urgency of that tenant. False = there can be no round. */
 static bool sum_urgency(const struct hb_policy *policy, int64_t *strictest_ns, int64_t *urgency_ppm)
 {
 	uint32_t id = HB_TENANT_NONE;
-	int64_t least_ns = HB_TIME_NEVER;
+	int64_t least_ns = HB_TIME_NEVER, shortest_round_ns = 0;
 	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE) {
 		int64_t slo_ns = hb_policy_tenant(policy, id)->slo_ns;
 		if (!slo_ns)
 			return false;
 		if (slo_ns < least_ns)
 			least_ns = slo_ns;
+		shortest_round_ns += SLICE_LEAST_NS;
 	}
 	*strictest_ns = least_ns;
 	*urgency_ppm = 0;
 	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE)
 		*urgency_ppm += (int64_t)((__int128)least_ns * 1000000 / hb_policy_tenant(policy, id)->slo_ns);
-	return true;
+	return shortest_round_ns <= least_ns / 2;
 }
 
-static int64_t high_slice_ns(int64_t slo_ns, int64_t strictest_ns, int64_t urgency_ppm, int64_t longest_ns)
+static int64_t at_most(int64_t slice_ns, int64_t most_ns)
+{
+	return slice_ns < most_ns ? slice_ns : most_ns;
+}
+
+static int64_t slice_of_round_ns(int64_t slo_ns, int64_t strictest_ns, int64_t urgency_ppm)
 {
 	int64_t own_ppm = (int64_t)((__int128)strictest_ns * 1000000 / slo_ns);
 	int64_t slice_ns = (int64_t)((__int128)strictest_ns / 2 * own_ppm / urgency_ppm);
-	if (slice_ns < SLICE_LEAST_NS)
-		slice_ns = SLICE_LEAST_NS;
-	return slice_ns < longest_ns ? slice_ns : longest_ns;
+	return slice_ns < SLICE_LEAST_NS ? SLICE_LEAST_NS : slice_ns;
 }
 
+/* `most_ns` limits the slices of kernels, but not those of copies. */
 static void set_high_slices(struct hb_policy *policy, int64_t most_ns)
 {
 	int64_t longest_ns = hb_policy_config(policy)->high_slice_ns;
@@ -87,15 +93,16 @@ static void set_high_slices(struct hb_policy *policy, int64_t most_ns)
 	if (first == HB_TENANT_NONE)
 		return;
 	bool single = hb_policy_next(policy, HB_PRIORITY_HIGH, first) == HB_TENANT_NONE;
-	bool known = sum_urgency(policy, &strictest_ns, &urgency_ppm);
+	bool round = sum_urgency(policy, &strictest_ns, &urgency_ppm);
 	for (uint32_t id = first; id != HB_TENANT_NONE; id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) {
-		int64_t slice_ns = HB_DEFAULT_DRIVER_SLICE_NS;
+		int64_t kernels_ns = HB_DEFAULT_HIGH_UNCUT_SLICE_NS, copies_ns = HB_DEFAULT_DRIVER_COPY_SLICE_NS;
 		if (single)
-			slice_ns = longest_ns;
-		else if (known)
-			slice_ns = high_slice_ns(hb_policy_tenant(policy, id)->slo_ns, strictest_ns, urgency_ppm,
-						 longest_ns);
-		hb_policy_slice(policy, id, slice_ns < most_ns ? slice_ns : most_ns, slice_ns);
+			kernels_ns = copies_ns = longest_ns;
+		else if (round)
+			kernels_ns = copies_ns = slice_of_round_ns(hb_policy_tenant(policy, id)->slo_ns, strictest_ns,
+								   urgency_ppm);
+		kernels_ns = at_most(kernels_ns, longest_ns);
+		hb_policy_slice(policy, id, at_most(kernels_ns, most_ns), at_most(copies_ns, longest_ns));
 	}
 }
 
