@@ -112,12 +112,22 @@ def read_verb(words):
     return verb, words[1:]
 
 
+def read_peers(args):
+    """{other system: its folder} of the options, absolute because programs may start elsewhere."""
+    folders = {peer: getattr(args, peer) for peer in tables.PEERS if getattr(args, peer)}
+    for peer, folder in folders.items():
+        needed, what = tables.PEERS[peer]
+        if not os.access(os.path.join(folder, needed), os.R_OK):
+            raise Refused(f"--{peer} {folder}: there is no {needed}; give the folder that {what}")
+    return {peer: os.path.abspath(folder) for peer, folder in folders.items()}
+
+
 class Options:
     """The choices for a run, which run.py and measure.py read."""
 
     def __init__(self, args, suite, hb, command):
         self.suite, self.hb, self.command = suite, hb, command
-        self.peers = self.read_peers(args)
+        self.peers = read_peers(args)
         self.warm_up = suite.warm_up
         self.halves = args.halves
         self.choose_gpu(args.gpu)
@@ -131,16 +141,6 @@ class Options:
         for name in self.only or []:
             self.check_case(name)
         self.ways = self.choose_ways(args.sharing)
-
-    @staticmethod
-    def read_peers(args):
-        """{system: its folder}, absolute because programs may start elsewhere."""
-        folders = {peer: getattr(args, peer) for peer in tables.PEERS if getattr(args, peer)}
-        for peer, folder in folders.items():
-            needed, what = tables.PEERS[peer]
-            if not os.access(os.path.join(folder, needed), os.R_OK):
-                raise Refused(f"--{peer} {folder}: there is no {needed}; give the folder that {what}")
-        return {peer: os.path.abspath(folder) for peer, folder in folders.items()}
 
     def choose_gpu(self, text):
         if text is not None and not re.fullmatch(r"sim|\d+", text):

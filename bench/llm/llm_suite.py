@@ -24,11 +24,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import llm_results  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench import core_split, run, tables  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.command import Refused, read_peers  # noqa: E402  pylint: disable=C0413
 from hbbench.process import Failed, Interrupted, Limits, Process, TimeIsUp  # noqa: E402  pylint: disable=C0413
 from hbbench.stage import Stage, free_port  # noqa: E402  pylint: disable=wrong-import-position
 
 # Place -> the way of sharing of hbbench whose processes it uses. Ways: native beside LP is the driver's time slices.
 PLACES = {"native": "timeslice", "mps": "mps_prio", "temporal": "temporal", "spatial": "spatial"}
+# Other systems and the rules of papers have the same name in both. They are measured if --places names them.
+MORE_PLACES = {way.name: way.name for way in tables.WAYS if way.high in tables.PEERS or way.name in ("reef", "orion")}
 JOBS = ["train", "lora", "generate", "train-compiled", "lora-compiled", "generate-compiled"]
 LOADS = "50,80"
 START_S, ANSWER_S, END_S = 240, 20, 3
@@ -44,7 +47,7 @@ class Place:
 
     def __init__(self, name, stage, args):
         self.name, self.stage, self.args = name, stage, args
-        self.way = tables.find_way(PLACES[name])
+        self.way = tables.find_way((PLACES | MORE_PLACES)[name])
         self.server = self.job = self.port = None
         self.told_ns = 0
 
@@ -104,10 +107,16 @@ class Place:
                      if tenant["pid"] == self.server.pid), {})
 
     def tell(self, objective_ns):
-        """Sets the service's objective in the daemon; 0 = none."""
-        if self.way.engine and objective_ns != self.told_ns:
+        """Makes the daemon's settings those of this place, and sets the service's objective; 0 = none."""
+        if not self.way.engine:
+            return
+        self.stage.daemon_of(self.way).set(self.way.settings)
+        if objective_ns != self.told_ns:
             self.stage.daemon_of(self.way).set_slo(self.server.pid, objective_ns)
             self.told_ns = objective_ns
+
+    def takes_objective(self):
+        return self.way.kind == tables.ENGINE
 
 
 def answers_health(port):
@@ -142,7 +151,7 @@ class Suite:
         self.limits.watch_signals()
         self.limits.end = time.monotonic() + args.budget - KEPT_S
         self.call = max([window["call"] for window in raw["windows"]], default=-1) + 1
-        self.stage = Stage(args.hb, False, None, self.limits)
+        self.stage = Stage(args.hb, False, args.peers, self.limits)
         self.places = []
 
     # --- starting
@@ -287,7 +296,7 @@ class Suite:
         """The windows of one way of sharing: without the job, with it, and with it and an objective."""
         self.window(place, model, load, number, "", False)
         if place.job:
-            for objective in (False, True) if place.way.engine and self.args.objective else (False,):
+            for objective in (False, True) if place.takes_objective() and self.args.objective else (False,):
                 self.window(place, model, load, number, job, objective)
 
     def measure_round(self, model, number, job):
@@ -370,7 +379,9 @@ def parse(argv):
     measure.add_argument("--hb", default=os.path.join(HERE, "../../build/hb"))
     measure.add_argument("--models", type=words_of(["tiny", "1b", "8b"]), default=["1b"])
     measure.add_argument("--server", choices=("graphs", "eager", "llama"), default="graphs")
-    measure.add_argument("--places", type=words_of(PLACES), default=list(PLACES))
+    measure.add_argument("--places", type=words_of(PLACES | MORE_PLACES), default=list(PLACES))
+    for peer, (_, what) in tables.PEERS.items():
+        measure.add_argument(f"--{peer}", metavar="DIR", help=f"where {what}, for --places")
     measure.add_argument("--low", type=words_of(JOBS), default=JOBS[:3], help=f"of {', '.join(JOBS)}; \"\" = none")
     measure.add_argument("--loads", type=numbers, default=numbers(LOADS), help="percent of the capacity (50,80)")
     measure.add_argument("--rounds", type=int, default=1)
@@ -393,7 +404,17 @@ def parse(argv):
         verb = verbs.add_parser(name)
         verb.add_argument("files", nargs="+")
         verb.add_argument("--raw" if name == "merge" else "--out", required=name == "merge")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.verb == "measure":
+        try:
+            args.peers = read_peers(args)
+        except Refused as why:
+            parser.error(str(why))
+        for name in args.places:
+            peer = tables.find_way((PLACES | MORE_PLACES)[name]).high
+            if peer in tables.PEERS and peer not in args.peers:
+                parser.error(f"--places {name} needs --{peer} DIR")
+    return args
 
 
 def measure(args):

@@ -286,10 +286,20 @@ class Bookkeeping(unittest.TestCase):
             self.assertRaisesRegex(llm_results.BadFile, "wrong.json", llm_results.read_raw, wrong)
 
     def test_wrong_options_are_refused(self):
-        for wrong in (["--low", "nothing"], ["--models", "70b"], ["--loads", "0"], ["--places", "moon"]):
+        for wrong in (["--low", "nothing"], ["--models", "70b"], ["--loads", "0"], ["--places", "moon"],
+                      ["--places", "native,nvshare"], ["--nvshare", "/nowhere"]):
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 llm_suite.parse(["measure", "--raw", "x.json", *wrong])
         self.assertEqual(llm_suite.parse(["measure", "--raw", "x.json", "--low", ""]).low, [])
+
+    def test_other_systems_are_places_if_their_folder_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "nvshare-scheduler"), "w", encoding="utf-8"):
+                pass
+            args = llm_suite.parse(["measure", "--raw", "x.json", "--places", "native,nvshare,reef", "--nvshare", folder])
+        self.assertEqual((args.places, args.peers), (["native", "nvshare", "reef"], {"nvshare": folder}))
+        places = {name: llm_suite.Place(name, None, args) for name in args.places + ["spatial"]}
+        self.assertEqual([name for name, place in places.items() if place.takes_objective()], ["spatial"])
 
 
 class Phases(unittest.TestCase):
