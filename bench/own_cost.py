@@ -13,7 +13,6 @@ steps of about 0.1 s. --start COMMAND is timed from its start to its end in each
 values of a simulated GPU describe the shim's own work, not a GPU.
 """
 import argparse
-import ctypes
 import json
 import os
 import shlex
@@ -25,6 +24,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from hbbench import tables  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench.energy import Energy  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.process import Failed, Limits, Process, TimeIsUp  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.stage import Stage, find_part  # noqa: E402  pylint: disable=wrong-import-position
 from processor_time import cpu_seconds  # noqa: E402  pylint: disable=wrong-import-position
@@ -43,25 +43,6 @@ PLACES = {
 COLUMNS = {"launch_ns": "launch ns", "graph_launch_ns": "graph ns", "round_trip_ns": "round trip ns", "allocation_ns": "alloc+free ns",
            "idle_cpu_ms_per_s": "idle ms/s", "pss_kib": "PSS KiB", "private_kib": "private KiB", "ready_ms": "ready ms",
            "start_ms": "start ms", "uj_per_kernel": "uJ/kernel"}
-
-
-class Energy:
-    """NVML's energy counter of the first GPU, in mJ."""
-
-    def __init__(self):
-        self.device = None
-        try:
-            self.nvml, device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
-        except OSError:
-            return
-        if not self.nvml.nvmlInit_v2() and not self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)):
-            self.device = device
-
-    def read(self):
-        """None where NVML or the GPU has no counter."""
-        value = ctypes.c_ulonglong()
-        known = self.device and not self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.device, ctypes.byref(value))
-        return value.value if known else None
 
 
 def pss_kib(pid):

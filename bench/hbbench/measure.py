@@ -11,6 +11,7 @@ import subprocess
 import time
 
 from hbbench import stats
+from hbbench.energy import Energy
 from hbbench.process import Failed, Hangs, Interrupted, TimeIsUp
 from hbbench.stage import place_name
 from hbbench.tables import REFERENCE
@@ -78,6 +79,8 @@ class Outcome:
                 del high["rounds"][rounds:]
             for low in cell["low"]:
                 del low["rounds_per_s"][rounds:]
+            for row in stats.energy_rows(cell):
+                del row["energy_mj"][rounds:]
 
 
 def warm_up_ways(options):
@@ -290,6 +293,7 @@ class ProcessRunner(Runner):
         self.alone_ns = [[] for _ in plan.high]  # what the requests alone took, as an engine measures it
         self.slo_ns = [0] * len(plan.high)
         self.window_end = 0.0
+        self.energy = None if plan.simulated else Energy()
 
     def cast_of(self, way):
         high = [(i, self.company.member(s.name, s.program, i, True, way)) for i, s in enumerate(self.plan.high)]
@@ -374,9 +378,23 @@ class ProcessRunner(Runner):
                 member.process.hear("served", max(0.0, deadline - time.monotonic()))
                 heard[i] = time.monotonic()
 
-    def end_window(self, cast, cell, begin, length):
+    def read_energy(self):
+        return self.energy.read() if self.energy else None
+
+    def keep_energy(self, cast, cell, begin_mj):
+        """In the reference each program has windows of its own."""
+        end_mj = self.read_energy()
+        if begin_mj is None or end_mj is None:
+            return
+        alone = cell["class"] == REFERENCE
+        rows = [cell["high"][i] for i, _ in cast.high] + [cell["low"][i] for i, _ in cast.low] if alone else [cell]
+        for row in rows:
+            row.setdefault("energy_mj", []).append(end_mj - begin_mj)
+
+    def end_window(self, cast, cell, begin, length, begin_mj):
         heard = {}
         self.limits.sleep_until(begin + length)
+        self.keep_energy(cast, cell, begin_mj)
         try:
             self.hear_served(cast, length + 1, heard)
         except Hangs:
@@ -436,13 +454,13 @@ class ProcessRunner(Runner):
         for _, member in cast.low:
             member.process.send(f"work {length + settle:.3f}")
         self.limits.sleep_until(time.monotonic() + settle)
-        begin = time.monotonic()
+        begin, begin_mj = time.monotonic(), self.read_energy()
         self.start_services(cast, number, length)
         victim = cast.low[0][1] if self.plan.case.kill and cast.high and cast.low else None
         if victim:
             self.limits.sleep_until(begin + length / 2)
             victim.kill()
-        self.end_window(cast, cell, begin, length)
+        self.end_window(cast, cell, begin, length, begin_mj)
         if victim:
             self.company.start(victim)
             self.company.wait_ready(victim, time.monotonic())

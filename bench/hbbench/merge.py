@@ -33,6 +33,14 @@ def drop_incomplete(case, other, path):
         one["sharing"] = [cell for cell in one["sharing"] if cell["name"] in both[0] & both[1]]
 
 
+def add_energy(cell, another, rounds, more):
+    """Where only one of them has it, it is dropped."""
+    for here, there in zip([cell, *cell["high"], *cell["low"]], [another, *another["high"], *another["low"]]):
+        both = here.pop("energy_mj", None), there.get("energy_mj")
+        if None not in both:
+            here["energy_mj"] = both[0][:rounds] + both[1][:more]
+
+
 def add_rounds(case, other, path):
     """Adds the rounds of the same case in another file."""
     refuse_unless(services(case) == services(other) and all(case[key] == other[key] for key in SAME_IN_CASE), path,
@@ -45,6 +53,7 @@ def add_rounds(case, other, path):
         for kind, key in (("high", "rounds"), ("low", "rounds_per_s")):
             for here, there in zip(cell[kind], another[kind]):
                 here[key] = here[key][:case["rounds"]] + there[key][:other["rounds"]]
+        add_energy(cell, another, case["rounds"], other["rounds"])
     case["rounds"] += other["rounds"]
     case["unfinished"] = None  # how many rounds there are is shown with the case
 

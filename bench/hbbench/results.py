@@ -91,6 +91,9 @@ def read_cell(path, case, cell, rounds):
             read_numbers(path, each)
     for low in cell["low"]:
         check(case["rounds"] <= len(low["rounds_per_s"]) <= rounds, path, "rounds_per_s: not as many as the file says")
+    for row in stats.energy_rows(cell):
+        check(all(isinstance(one, int) for one in row["energy_mj"]), path, "energy_mj: not numbers")
+        check(case["rounds"] <= len(row["energy_mj"]) <= rounds, path, "energy_mj: not as many as the file says")
 
 
 def read_result(path, data):
@@ -189,6 +192,12 @@ def split_lines(case):
                        f"{low['split']['parts']} parts")
 
 
+def energy_lines(case):
+    found = [f"{cell['name']} {100 * cell['energy_of_alone']:.0f} %" for cell in case["sharing"] if cell["energy_of_alone"]]
+    if found:
+        yield "  energy relative to the same work with a GPU for each program: " + ", ".join(found)
+
+
 def headline_text(case):
     line = case["headline"]
     if not line:
@@ -222,7 +231,7 @@ def case_lines(case, rounds):
             yield f"  {how}: {case[how]}"
             return
     yield from case_rows(case)
-    lines = list(split_lines(case))
+    lines = [*split_lines(case), *energy_lines(case)]
     yield from ["", *lines] if lines else []
     if headline_text(case):
         yield "\n" + headline_text(case)

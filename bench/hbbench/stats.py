@@ -143,6 +143,25 @@ def summarize_service(rounds, slo_ns, window_s):
             "attainment": attainment([one["latency_ns"] for one in rounds], slo_ns)}
 
 
+def energy_rows(cell):
+    """The parts of a cell that have NVML's energy of each window: of the reference its programs, else the cell."""
+    return [row for row in [cell, *cell["high"], *cell["low"]] if "energy_mj" in row]
+
+
+def energy_of_alone(cell, alone, rounds):
+    """Energy of a window relative to that of the same work with a GPU for each program: the services' windows alone, and low
+    priority's windows alone times its relative speed. None where NVML gave no energy."""
+    rows = alone["high"] + alone["low"] if alone and cell is not alone else []
+    if not rows or any("energy_mj" not in row for row in [cell, *rows]) or not rounds:
+        return None
+    speed = cell["low_of_alone"][0]
+    if alone["low"] and speed is None:
+        return None
+    separate = (sum(mean(row["energy_mj"][:rounds]) for row in alone["high"])
+                + sum(mean(row["energy_mj"][:rounds]) * speed for row in alone["low"]))
+    return ratio(mean(cell["energy_mj"][:rounds]), separate)
+
+
 def summarize_case(case, window_s):
     """Fills the summaries, objectives and headline of a case from its raw values."""
     rounds = case["rounds"]
@@ -160,6 +179,7 @@ def summarize_case(case, window_s):
             low["summary"] = {"per_s": mean(speeds[i]),
                               "of_alone": relative_speed(speeds[i:i + 1], references[i:i + 1]) if alone else UNKNOWN}
         cell["low_of_alone"] = relative_speed(speeds, references) if alone else UNKNOWN
+        cell["energy_of_alone"] = energy_of_alone(cell, alone, rounds)
         worst = [high["summary"]["attainment"][0] for high in cell["high"]]
         cell["attainment"] = min((one for one in worst if one is not None), default=None)
     case["headline"] = headline_of(case)

@@ -98,6 +98,26 @@ class Merging(unittest.TestCase):
         self.assertEqual((sorted(why), why["reef"]), (["reef", "temporal"], "no memory"))
         self.assertIn("not measured in all parts", why["temporal"])
 
+    @staticmethod
+    def with_energy(cells, high_mj, low_mj, shared_mj):
+        cells[0]["high"][0]["energy_mj"], cells[0]["low"][0]["energy_mj"] = high_mj, low_mj
+        cells[1]["energy_mj"] = shared_mj
+        return cells
+
+    def test_energy_is_compared_with_a_gpu_for_each_program(self):
+        """Alone the service takes 100 J, low priority 400 J at full speed; together 270 J with low priority at half its speed."""
+        self.write(case_of("a", *self.with_energy(both([10, 20], [30, 40]), [90000, 110000], [400000, 400000], [260000, 280000])))
+        self.write(case_of("a", *self.with_energy(both([10], [30]), [100000], [400000], [270000]), rounds=1))
+        self.assertEqual(self.merged()["cases"][0]["sharing"][1]["energy_mj"], [260000, 280000, 270000])
+        self.assertEqual([cell["energy_of_alone"] for cell in self.merged()["cases"][0]["sharing"]], [None, 0.9])
+        self.assertIn("a GPU for each program: temporal 90 %", "\n".join(results.case_lines(self.merged()["cases"][0], 3)))
+
+    def test_energy_that_only_one_file_has_is_left_out(self):
+        self.write(case_of("a", *self.with_energy(both([10], [30]), [100000], [400000], [270000]), rounds=1))
+        self.write(case_of("a", *both([10], [30]), rounds=1))
+        cells = self.merged()["cases"][0]["sharing"]
+        self.assertEqual([("energy_mj" in cell, cell["energy_of_alone"]) for cell in cells], [(False, None)] * 2)
+
     def test_results_that_cannot_be_compared_are_refused_and_named(self):
         self.write(case_of("a", *both([10, 20], [30, 40])))
         for head, low, text in (({"suite": "disb"}, "stencil", "suite: disb, but pairs in "), ({"gpu": "another"}, "stencil", "gpu: another"),

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVML's energy counter of a GPU. It counts in steps of about 0.1 s."""
+import ctypes
+import os
+
+
+class Energy:
+    """The counter of the GPU that CUDA_VISIBLE_DEVICES names by its number, else of the first one, in mJ."""
+
+    def __init__(self):
+        self.device = None
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+        try:
+            self.nvml, device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+        except OSError:
+            return
+        if not self.nvml.nvmlInit_v2() and not self.nvml.nvmlDeviceGetHandleByIndex_v2(int(visible) if visible.isdigit() else 0, ctypes.byref(device)):
+            self.device = device
+
+    def read(self):
+        """None where NVML or the GPU has no counter."""
+        value = ctypes.c_ulonglong()
+        known = self.device and not self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.device, ctypes.byref(value))
+        return value.value if known else None
