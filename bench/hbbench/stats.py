@@ -149,17 +149,16 @@ def energy_rows(cell):
 
 
 def energy_of_alone(cell, alone, rounds):
-    """Energy of a window relative to that of the same work with a GPU for each program: the services' windows alone, and low
-    priority's windows alone times its relative speed. None where NVML gave no energy."""
+    """Energy of a window relative to the same work with a GPU for each program: each service's window alone, idle power included,
+    and each low-priority program's window alone times its own relative speed, so without idle power after its share. None where
+    NVML gave no energy."""
     rows = alone["high"] + alone["low"] if alone and cell is not alone else []
-    if not rows or any("energy_mj" not in row for row in [cell, *rows]) or not rounds:
+    speeds = [low["summary"]["of_alone"][0] for low in cell["low"]]
+    if not rows or not rounds or None in speeds or any("energy_mj" not in row for row in [cell, *rows]):
         return None
-    speed = cell["low_of_alone"][0]
-    if alone["low"] and speed is None:
-        return None
-    separate = (sum(mean(row["energy_mj"][:rounds]) for row in alone["high"])
-                + sum(mean(row["energy_mj"][:rounds]) * speed for row in alone["low"]))
-    return ratio(mean(cell["energy_mj"][:rounds]), separate)
+    used_mj = [mean(row["energy_mj"][:rounds]) for row in rows]
+    shares = [1] * len(alone["high"]) + speeds
+    return ratio(mean(cell["energy_mj"][:rounds]), sum(mj * share for mj, share in zip(used_mj, shares)))
 
 
 def summarize_case(case, window_s):

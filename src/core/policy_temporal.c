@@ -9,7 +9,8 @@
  * Idea. A context with the smallest slice loses the GPU as soon as another one has
  * work; a context with a long slice keeps the GPU until it has no work. So with LP at
  * the smallest slice and HP at a long one, HP waits for one context switch (190 us)
- * and, without slack (below), never for LP's work. LP loses nothing while no other tenant has work.
+ * and, without slack (below), not for LP's work. (Graphs of 2 to 3 ms take longer than that
+ * explains, see "Where the temporal engine loses" in docs/evaluation.md.) LP loses nothing while no other tenant has work.
  *
  * Several LP tenants. Two contexts with tiny slices stop each other, so at most one
  * may have work: either all LP tenants share one MPS context (low_shared), or they
@@ -17,13 +18,14 @@
  * their weights differ. copy_slices.c sets the slices of their copies.
  *
  * Several HP tenants. When a tenant's slice ends during its request, LP gets the GPU
- * for a moment as well, which costs two switches. So slices are long enough for most requests
- * (high_uncut_slice), unless every tenant has an objective and the strictest leaves time
- * to wait for the others: half of it is a round over all HP tenants, with at least 1 ms (five
- * switches) for each. Each tenant's share of the round is proportional to its urgency, 1 / SLO:
- * a tenant waits for the slices of the others, so slices of tenants with a loose SLO have to
- * be short. Example: A with 10 ms and B with 40 ms: the round is 5 ms, A gets 4 ms, B 1 ms. A
- * waits at most 1 ms for B, and B at most 4 of its 40 ms for A.
+ * for a moment as well, which costs two switches. So all HP tenants have slices that are
+ * long enough for most requests (high_uncut_slice), unless the strictest SLO leaves time
+ * for a round: one slice for each HP tenant, together about half of that SLO. Slices of
+ * a round are in proportion to 1 / SLO, because a tenant waits for the slices of the others,
+ * and at least 1 ms (five switches), so a round can be a little longer. There is none if
+ * a tenant has no SLO, or if there is no room for 1 ms each. Example: A with 10 ms and B with
+ * 40 ms: the round is 5 ms, A gets 4 ms, B 1 ms. A waits at most 1 ms for B, and B at most
+ * 4 of its 40 ms for A.
  *
  * An objective with slack (slo_slices.h): beside one HP tenant whose objective leaves
  * slack, LP's slice is as long as the slack allows, and HP's as long as a request.
@@ -31,9 +33,9 @@
  * A guaranteed minimum of LP (low_minimum.h): while LP falls below it, LP has slices of
  * up to 2 ms, and HP's compute slices are so short that LP gets its share.
  *
- * Bad at: the gaps inside a request, which LP can use only if there is slack: an eager
- * resnet50 leaves two thirds of its request time unused. LP's latency under turns: a turn is
- * 50 ms.
+ * Bad at: (1) gaps inside a request, which LP can use only if there is slack: an eager
+ * resnet50 leaves two thirds of its request time unused; (2) LP's latency when LP tenants take
+ * turns, which last 50 ms.
  */
 #include "core/low_minimum.h"
 #include "core/policy.h"

@@ -11,9 +11,10 @@
 #include "daemon/mps_place.h"
 
 /*
- * Runs the control program with this option or, if it is NULL, with this input (at most 79 bytes), after the commands that
- * were given before. `limit_ms` is that of one attempt, and of all attempts that are refused. As hb_command_run(); if the
- * program cannot be started later, `done` gets the status 127.
+ * Queues one command: runs the control program with `option` or, if that is NULL, with `input` (at most 79 bytes) on its
+ * standard input, when all earlier commands have ended. An attempt may take `limit_ms`; a refused command is repeated until
+ * `limit_ms` after its first attempt. `done` is called as by hb_command_run(), with status 127 if the program could not be
+ * started later. Returns 0, or a negative errno if the command could not be started at once; then `done` is not called.
  */
 int hb_mps_control_run(struct hb_mps_place *place, uv_loop_t *loop, const char *option, const char *input,
 		       uint64_t limit_ms, hb_command_done *done, void *argument);
