@@ -193,7 +193,7 @@ def split_lines(case):
 
 
 def energy_lines(case):
-    found = [f"{cell['name']} {100 * cell['energy_of_alone']:.0f} %" for cell in case["sharing"] if cell["energy_of_alone"]]
+    found = [f"{cell['name']} {100 * cell['energy_of_alone']:.0f} %" for cell in case["sharing"] if cell.get("energy_of_alone")]
     if found:
         yield "  energy relative to the same work with a GPU for each program: " + ", ".join(found)
 

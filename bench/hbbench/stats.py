@@ -178,7 +178,9 @@ def summarize_case(case, window_s):
             low["summary"] = {"per_s": mean(speeds[i]),
                               "of_alone": relative_speed(speeds[i:i + 1], references[i:i + 1]) if alone else UNKNOWN}
         cell["low_of_alone"] = relative_speed(speeds, references) if alone else UNKNOWN
-        cell["energy_of_alone"] = energy_of_alone(cell, alone, rounds)
+        cell.pop("energy_of_alone", None)
+        if "energy_mj" in cell:
+            cell["energy_of_alone"] = energy_of_alone(cell, alone, rounds)
         worst = [high["summary"]["attainment"][0] for high in cell["high"]]
         cell["attainment"] = min((one for one in worst if one is not None), default=None)
     case["headline"] = headline_of(case)

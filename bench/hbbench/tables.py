@@ -141,7 +141,7 @@ PROGRAMS = {
     "hinted_20us": small("hinted 20 264 3000 300"),
     **{f"prepared_{us}us": small(f"hinted 20 264 3000 {us}") for us in PREPARATIONS_US},
     # Graphs of 2 ms with different numbers of kernels.
-    **{f"graph_of_{n}": small(f"graph {n} {2000 / n:g} 10000") for n in GRAPH_KERNELS},
+    **{f"graph_of_{n}": small(f"spaced_graph {n} {2000 / n:g} 10000") for n in GRAPH_KERNELS},
     "every_sm": small("every_sm 3000"),
     "copy_h2d": small("copy 600 h2d 2000"),
     "copy_d2h": small("copy 600 d2h 2000"),

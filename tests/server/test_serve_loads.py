@@ -52,7 +52,7 @@ class Loads(unittest.TestCase):
             before = self.threads(server)
             clients = [begin(server) for _ in range(50)]
             wait_until("all requests wait", lambda s=server: self.waiting(s) == 50)
-            self.assertLessEqual(self.threads(server), before + 1)  # one may wait for the end of a worker
+            self.assertLess(self.threads(server), before + 10)  # some may wait for the end of a worker or measure a demand
             self.assertEqual(server.infer("fast")[0], 200)
             self.assertEqual(server.call("POST", "/v2/repository/models/fast/load")[0], 200)
             for client in clients:
