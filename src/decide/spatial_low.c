@@ -225,6 +225,9 @@ static bool window_is_full(struct hb_spatial_low *low, const struct hb_spatial_s
 	bool full = left_ns > window_ns || heavy_ns > 2 * (uint64_t)window_ns + limits->mark_ns;
 	if (is_light(low, launch))
 		full = light_ns > (view->granted ? limits->ahead_ns : limits->tight_ns);
+	/* No mark says when the work behind the last mark is done; after its predicted end the next launch goes, and gets a mark. */
+	if (stream->marked == stream->done && left_ns <= 0)
+		full = false;
 	if (!full && stream->marked - stream->done < HB_SPATIAL_MARKS - 1)
 		return false;
 	if (now_ns - stream->moved_at_ns > HB_SPATIAL_STUCK_NS) {

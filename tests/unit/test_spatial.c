@@ -377,6 +377,40 @@ static void test_close_requests(void **state)
 	assert_int_equal(rig->answer.sms, 0);
 }
 
+/* No counter write tells LP that work behind the last mark is done. When the window shrinks below that work, LP must not wait for one. */
+static void test_work_without_a_mark_does_not_hold(void **state)
+{
+	struct low_rig *rig = *state;
+	uint32_t marks = 0;
+	let_beside(&rig->hp);
+	rig->low->limits.tight_ns = 12 * US;
+	/* Launches of well-known duration get no mark before 30 us of work are behind the last one. */
+	for (int i = 0; i < 100; i++) {
+		rig->hp.now_ns += 3 * US;
+		assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+		uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+		rig->hp.now_ns += 5 * US;
+		if (mark)
+			hb_spatial_done(rig->low, &rig->stream, mark, rig->hp.now_ns, rig->hp.now_ns);
+	}
+	hb_spatial_idle(&rig->stream, rig->hp.now_ns);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+		marks += hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer) != 0;
+	}
+	assert_int_equal(marks, 0);
+	rig->hp.beacon->allow_ns = 0;
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
+	rig->hp.now_ns += 100 * US;
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+	assert_true(hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer) > 0);
+	/* Now there is a mark, and LP waits for it. */
+	rig->hp.now_ns += 100 * US;
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
+	hb_spatial_done(rig->low, &rig->stream, rig->stream.marked, rig->hp.now_ns, rig->hp.now_ns);
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+}
+
 /* A new request is delayed by half of the work in flight; if it allows less, it finds LP masked. */
 static void test_short_requests_find_low_masked(void **state)
 {
@@ -469,6 +503,7 @@ int main(void)
 		TEST(test_harm_is_learned),
 		TEST(test_close_requests),
 		TEST(test_short_requests_find_low_masked),
+		TEST(test_work_without_a_mark_does_not_hold),
 		TEST(test_short_requests_find_little_in_flight),
 		TEST(test_long_hold_while_gated),
 		TEST(test_a_late_thread_does_not_hide_the_next_change),
