@@ -34,7 +34,7 @@ def drop_incomplete(case, other, path):
 
 
 def add_energy(cell, another, rounds, more):
-    """Where only one of them has it, it is dropped."""
+    """Adds the energy of another file's rounds; drops it if only one of the two files has energy."""
     for here, there in zip([cell, *cell["high"], *cell["low"]], [another, *another["high"], *another["low"]]):
         both = here.pop("energy_mj", None), there.get("energy_mj")
         if None not in both:

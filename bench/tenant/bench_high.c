@@ -197,16 +197,11 @@ static void prepare_infer(char **arguments)
 	CU(cuStreamSynchronize(bench_stream));
 }
 
-static void start_graph(void)
-{
-	CU(cuGraphLaunch(graph, bench_stream));
-}
-
 /* The same graph now and then. */
 static void prepare_spaced_graph(char **arguments)
 {
 	prepare_infer(arguments);
-	prepare_piece(start_graph, arguments[2]);
+	prepare_piece(call_graph, arguments[2]);
 }
 
 /* Open loop: a request that finds the previous one running waits, and the wait counts. */
