@@ -55,6 +55,7 @@ CONNECTIONS = 192
 PROFILE_RUNS = 4
 CAPACITY_S, CAPACITY_OUTSTANDING = 1.2, 6
 READY_S = 75
+MEASURED_S = 300  # for all trials of demand; each starts the worker twice
 ANSWER_S = 30.0  # limit of each wait for an answer
 LEARN_S = 2.0
 
@@ -150,7 +151,8 @@ def server(hb, how, journal, speed, log, models, place):
                           encoding="utf-8") as file:
                     file.write(model_text(name, priority, how, models, place))
         command = [hb, "serve", "--models", os.path.join(folder, "models"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
-                   *place.options(), "--control", "loopback", "--journal", journal, "--speed", str(speed)]
+                   *place.options(), "--control", "loopback", "--demands", journal + ".demands",
+                   "--journal", journal, "--speed", str(speed)]
         with open(log, "w", encoding="utf-8") as errors, \
                 subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env) as process:
             try:
@@ -255,6 +257,26 @@ async def wait_ready(client):
         if any("times" in model["reason"] for model in failed):
             raise RuntimeError("a worker does not come up: %s" % failed)
         await asyncio.sleep(0.1)
+
+
+async def wait_measured(client):
+    """Waits until the server has measured every model's demand. Returns the demands by model, as /v2/models/NAME/stats has them."""
+    end, found = time.monotonic() + MEASURED_S, {}
+    while True:
+        _, page = await client.ask("GET", "/metrics")
+        left = [line for line in page.decode().splitlines() if line.startswith("hb_serve_model_demand_trial{") and line.endswith(" 1")]
+        if not left:
+            break
+        if time.monotonic() > end:
+            raise RuntimeError("demands are not measured within %d s: %s" % (MEASURED_S, ", ".join(left)))
+        await asyncio.sleep(0.2)
+    for name in client.models:
+        for priority in PRIORITIES:
+            _, stats = await client.ask("GET", "/v2/models/%s-%s/stats" % (name, priority))
+            found["%s-%s" % (name, priority)] = demand = json.loads(stats)["model_stats"][0]["demand"]
+            if any(value["source"] != "measured" for value in demand.values()):
+                raise RuntimeError("the demand of %s-%s could not be measured (the server's log says why)" % (name, priority))
+    return found
 
 
 async def profile(client):
@@ -424,15 +446,16 @@ async def try_window(client, policy, mark, due, alone, seconds):
         raise
 
 
-async def measure(port, plan, seconds, until, models=None, per_s=None):
+async def measure(port, plan, seconds, until, models=None, per_s=None, demands=False):
     with contextlib.closing(Client(port, models)) as client:
-        return await measured(client, plan, seconds, until, per_s)
+        await wait_ready(client)
+        more = {"demands": await wait_measured(client)} if demands else {}
+        return {**await measured(client, plan, seconds, until, per_s), **more}
 
 
 async def measured(client, plan, seconds, until, per_s=None):
     """plan: (traffic, load, policies) in order of importance. Windows that had not begun by `until` are left out. Windows that
     failed are listed with the reason in "left_out". `per_s`: the rate that counts as 100 %; None = it is measured."""
-    await wait_ready(client)
     say("ready")
     await client.warm(CONNECTIONS)
     alone = await profile(client)
@@ -487,7 +510,7 @@ def run(hb, how, plan, seconds, until, keep, speed=1.0, models=None, place=None,
     journal = os.path.join(keep, "journal.txt")
     models, place = models or MODELS, place or Place()
     with server(hb, how, journal, speed, os.path.join(keep, "server.log"), models, place) as port:
-        found = asyncio.run(measure(port, plan, seconds, until, models, per_s))
+        found = asyncio.run(measure(port, plan, seconds, until, models, per_s, place.measured))
     set_ns = found.pop("set_ns")
     errors = prediction_errors(hb, journal, set_ns) if place.gpus == 1 else {}
     for of_load in found["runs"].values():

@@ -106,8 +106,13 @@ class ServingBench(unittest.TestCase):
         self.assertEqual([run["policy"] for run in runs], ["fifo", "edf", "ours"])
         self.assertEqual([run[priority]["in_time"] for run in runs for priority in serve_live.PRIORITIES], [4] * 6)
         self.assertEqual(found["capacity_per_s"], 40)
+        demands = found["demands"]
+        self.assertEqual(demands["tiny-high"], demands["tiny-low"])  # one trial for both names
+        self.assertEqual({value["source"] for value in demands["tiny-low"].values()}, {"measured"})
         with open(os.path.join(self.folder, "server.log"), encoding="utf-8") as log:
-            self.assertNotIn("unscheduled", log.read())
+            text = log.read()
+        self.assertNotIn("unscheduled", text)
+        self.assertEqual(text.count("measured sm_share"), 1, text)
         with open(os.path.join(self.folder, "server.log.daemon"), encoding="utf-8") as log:
             workers = [line for line in log if "registered" in line and "worker.py" in line]
         for priority in serve_live.PRIORITIES:  # a worker on each GPU; the measurement of demands may have started another one

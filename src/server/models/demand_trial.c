@@ -401,22 +401,36 @@ static int infer_demand(const struct hb_demand_trial *trial, struct hb_demand *o
 	return 0;
 }
 
+/* Gives the result to all models that it describes: a model may be served with both priorities under two names. */
+static void share_measured(struct hb_dispatch *dispatch, const struct hb_demand_record *record)
+{
+	for (uint32_t i = 0; i < dispatch->n_models; i++) {
+		struct hb_served_model *model = dispatch->models[i];
+		if (!model->demand.is_wanted || model->demand.digest != record->digest ||
+		    model->state != HB_SERVED_MODEL_READY)
+			continue;
+		model->demand.measured = record->demand;
+		model->demand.is_measured = true;
+		model->demand.is_wanted = false;
+		use_demand(dispatch, model);
+	}
+}
+
 static int complete_trial(struct hb_dispatch *dispatch, struct hb_error *error)
 {
 	const struct hb_demand_trial *trial = dispatch->trial;
 	struct hb_served_model *model = trial->model;
-	struct hb_demand *found = &model->demand.measured;
-	if (infer_demand(trial, found) < 0)
+	struct hb_demand found;
+	if (infer_demand(trial, &found) < 0)
 		return hb_error_set(error, -EINVAL, "its times are impossible");
-	hb_demand_round(found);
-	model->demand.is_measured = true;
-	struct hb_demand_record record = {.digest = model->demand.digest, .demand = *found};
+	hb_demand_round(&found);
+	struct hb_demand_record record = {.digest = model->demand.digest, .demand = found};
 	snprintf(record.name, sizeof(record.name), "%s", model->config.name);
 	hb_demand_file_save(dispatch->demands_file, &record);
 	hb_log_info("model %s: measured sm_share [%.2f, %.2f], memory_share [%.2f, %.2f], transfer [%.0f, %.0f] bytes",
-		    model->config.name, found->sm[0], found->sm[1], found->memory[0], found->memory[1], found->in_bytes,
-		    found->out_bytes);
-	use_demand(dispatch, model);
+		    model->config.name, found.sm[0], found.sm[1], found.memory[0], found.memory[1], found.in_bytes,
+		    found.out_bytes);
+	share_measured(dispatch, &record);
 	end_trial(dispatch);
 	return 0;
 }
