@@ -294,8 +294,8 @@ class Stage:
             "XSCHED_AUTO_XQUEUE_PRIORITY": "1" if high else "0", "XSCHED_AUTO_XQUEUE_THRESHOLD": "16" if high else "4",
             "XSCHED_AUTO_XQUEUE_BATCH_SIZE": "8" if high else "2"}
         driver = os.path.join(self.driver, "libcuda.so.1") if self.simulated else find_driver()
-        # XSched searches for the driver in a list of its own; the second name is read by the part without source.
-        return more | ({"XSCHED_CUDA_LIB": driver, "X_CUDA_DLL_PATH": driver} if driver else {})
+        # XSched searches for the driver in a list of its own.
+        return more | ({"XSCHED_CUDA_LIB": driver} if driver else {})
 
     def hami_place(self, way, high):
         """As in two containers: each side has a file of its own for what its processes share. HAMi-core's priorities need its
