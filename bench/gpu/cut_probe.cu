@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does low priority get the GPU in the middle of a graph of high priority, and which kernels beside the graph prevent it?
+// When does low priority get the GPU before or in the middle of a graph of high priority, and which kernels prevent it?
 // Background: docs/evaluation.md, "Where the temporal engine loses". Each kernel of a graph of 2 ms notes when it begins and
-// ends, so a pause between two kernels shows a turn of low priority. The graphs have one to 800 kernels and follow each other
-// after 10 to 23 ms, with and without a copy of 300 KB before them. Prints the time from the launch to the end,
-// and the pauses of more than 30 us: how many in a graph, their length, and where the first one is (0 = begin of
-// the graph, 1 = its end); medians.
+// ends, so a pause between two kernels shows a turn of low priority. The graphs have 100 or 800 kernels and follow each other
+// after 10 to 23 ms. In each row, kernels on another stream of this program hold the GPU from a while before the launch (the
+// lead) until 0.1 ms after it, as those of a takeover do. KIND is the kind of that stream: own (non-blocking), blocking, or
+// legacy. Prints the time from the launch to the end: its median, its 90th and 95th percentiles, and the share of graphs that
+// took 0.15 ms longer than the median of graphs that follow each other at once. Then the pauses of more than 30 us: how many
+// in a graph, their median length, and where the first one is (0 = begin of the graph, 1 = its end).
 //
 //   nvcc -O2 -arch=sm_90 -o cut-probe cut_probe.cu -lcuda
 //   hb run --priority low -- cuda-tenant train 500 0 &
-//   hb run --priority high --no-signs -- ./cut-probe [SECONDS]       seconds of a row, default 0.7
+//   hb run --priority high --no-signs -- ./cut-probe KIND [SECONDS]       seconds of a row, default 0.7
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <time.h>
@@ -27,33 +30,23 @@
 		} \
 	} while (0)
 
-/* Kernels that hold the GPU for the graph. */
-enum variant { NOTHING, AHEAD, AHEAD_TWO_STREAMS, AHEAD_TO_END, FROM_LAUNCH_TO_END, N_VARIANTS };
-static const char *const names[N_VARIANTS] = {
-	"nothing",
-	"2 kernels from 0.4 ms before to 0.1 ms after the launch", /* a takeover */
-	"the same on each of two streams",
-	"2 kernels from 0.4 ms before the launch to the end",
-	"2 kernels from the launch to the end",
-};
-
 enum {
+	NONE = -1, /* nothing holds the GPU */
 	MOST_NODES = 800,
 	GRAPH_NS = 2000000,
-	COPY_BYTES = 300000,
-	LEAD_NS = 400000,
 	LINGER_NS = 100000,
 	LIMIT_NS = 8000000,
-	PAUSE_NS = 30000
+	PAUSE_NS = 30000,
+	LONGER_NS = 150000
 };
 
-static cudaStream_t work, own, other;
+static const int leads_us[] = {NONE, 400, 200, 100, 50, 20, 0, NONE};
+
+static cudaStream_t work, holder;
 static cudaGraphExec_t graph;
 static uint64_t *times; // [2 * MOST_NODES] begin and end of each kernel, in memory of the host
 static uint64_t *device_times;
 static volatile uint32_t *word; // kernels that hold the GPU end when it reaches their number
-static CUdeviceptr device_word;
-static void *host_bytes, *device_bytes;
 
 static int64_t now_ns()
 {
@@ -93,73 +86,63 @@ __global__ void hold(volatile uint32_t *word, uint32_t number, uint64_t limit_ns
 		;
 }
 
-static void queue_hold(cudaStream_t stream, uint32_t number)
-{
-	hold<<<1, 1, 0, stream>>>(word, number, LIMIT_NS);
-	hold<<<1, 1, 0, stream>>>(word, number, 0); /* only has to be queued */
-}
-
 /* Returns the time from the launch to the end. */
-static double run_once(enum variant variant, bool copies, uint32_t number)
+static int64_t run_once(int lead_us, uint32_t number)
 {
-	int64_t due_ns = now_ns() + LEAD_NS;
-	if (variant == AHEAD || variant == AHEAD_TWO_STREAMS || variant == AHEAD_TO_END)
-		queue_hold(own, number);
-	if (variant == AHEAD_TWO_STREAMS)
-		queue_hold(other, number);
-	wait_until(due_ns);
+	int64_t due_ns = now_ns() + 1000 * (int64_t)lead_us;
+	if (lead_us != NONE) {
+		hold<<<1, 1, 0, holder>>>(word, number, LIMIT_NS);
+		hold<<<1, 1, 0, holder>>>(word, number, 0); /* only has to be queued */
+		wait_until(due_ns);
+	}
 	int64_t begin_ns = now_ns();
-	if (variant == FROM_LAUNCH_TO_END)
-		queue_hold(own, number);
-	if (copies)
-		OK(cudaMemcpyAsync(device_bytes, host_bytes, COPY_BYTES, cudaMemcpyHostToDevice, work));
 	OK(cudaGraphLaunch(graph, work));
-	if (variant == AHEAD_TO_END || variant == FROM_LAUNCH_TO_END)
-		OK(cuStreamWriteValue32(work, device_word, number, 0));
-	if (variant == AHEAD || variant == AHEAD_TWO_STREAMS) {
+	if (lead_us != NONE) {
 		wait_until(now_ns() + LINGER_NS);
 		*word = number;
 	}
 	OK(cudaStreamSynchronize(work));
-	double took_us = (double)(now_ns() - begin_ns) * 1e-3;
-	*word = number;
-	return took_us;
+	return now_ns() - begin_ns;
 }
 
-static double median(std::vector<double> &values)
+static double percentile(std::vector<double> &values, int percent)
 {
 	std::sort(values.begin(), values.end());
-	return values.empty() ? 0 : values[values.size() / 2];
+	return values.empty() ? 0 : values[(values.size() - 1) * percent / 100];
 }
 
-static void measure(int nodes, enum variant variant, bool copies, double seconds)
+static void measure(int nodes, int lead_us, double seconds, double alone_us)
 {
 	static uint32_t number;
-	std::vector<double> took_us, pauses, pause_us, places;
+	std::vector<double> took_us, pause_us, places;
+	size_t n_pauses = 0, n_longer = 0;
 	for (int64_t until_ns = now_ns() + (int64_t)(seconds * 1e9); now_ns() < until_ns;) {
 		timespec gap = {.tv_sec = 0, .tv_nsec = 10000000 + rand() % 13000000};
 		nanosleep(&gap, NULL);
-		took_us.push_back(run_once(variant, copies, ++number));
+		took_us.push_back((double)run_once(lead_us, ++number) * 1e-3);
+		n_longer += took_us.back() > alone_us + LONGER_NS * 1e-3;
 		OK(cudaDeviceSynchronize());
-		int count = 0;
+		bool first = true;
 		for (int i = 1; i < nodes; i++) {
 			int64_t pause_ns = (int64_t)(times[2 * i] - times[2 * i - 1]);
 			if (pause_ns < PAUSE_NS)
 				continue;
-			if (!count++)
+			if (first)
 				places.push_back((double)i / nodes);
+			first = false;
 			pause_us.push_back((double)pause_ns * 1e-3);
+			n_pauses++;
 		}
-		pauses.push_back(count);
 	}
-	double sum = 0;
-	for (double count : pauses)
-		sum += count;
 	size_t n = took_us.size();
-	double p50 = median(took_us);
-	printf("%3d kernels%s  %-56s n %3zu  p50 %6.0f  p90 %6.0f us  pauses %.2f of %4.0f us, first at %.2f\n", nodes,
-	       copies ? ", copy" : "      ", names[variant], n, p50, took_us[n * 9 / 10], sum / (double)n,
-	       median(pause_us), median(places));
+	char lead[32] = "nothing";
+	if (lead_us != NONE)
+		snprintf(lead, sizeof(lead), "lead %3d us", lead_us);
+	printf("%3d kernels  %-11s n %3zu  p50 %6.0f  p90 %6.0f  p95 %6.0f us  longer %5.1f %%  pauses %.2f of %4.0f us, "
+	       "first at %.2f\n",
+	       nodes, lead, n, percentile(took_us, 50), percentile(took_us, 90), percentile(took_us, 95),
+	       100.0 * (double)n_longer / (double)n, (double)n_pauses / (double)n, percentile(pause_us, 50),
+	       percentile(places, 50));
 	fflush(stdout);
 }
 
@@ -174,27 +157,39 @@ static void record(int nodes)
 	OK(cudaGraphDestroy(captured));
 }
 
+/* Returns the median of some graphs that follow each other without a pause, so that no switch is in it. */
+static double measure_back_to_back()
+{
+	std::vector<double> took_us;
+	for (int i = 0; i < 40; i++)
+		took_us.push_back((double)run_once(NONE, 0) * 1e-3);
+	return percentile(took_us, 50);
+}
+
 int main(int argc, char **argv)
 {
-	double seconds = argc > 1 ? atof(argv[1]) : 0.7;
-	if (!(seconds > 0)) {
-		fprintf(stderr, "usage: cut-probe [SECONDS]\n");
+	const char *kind = argc > 1 ? argv[1] : "";
+	double seconds = argc > 2 ? atof(argv[2]) : 0.7;
+	bool legacy = !strcmp(kind, "legacy"), blocking = !strcmp(kind, "blocking");
+	if (!(seconds > 0) || !(legacy || blocking || !strcmp(kind, "own"))) {
+		fprintf(stderr, "usage: cut-probe own|blocking|legacy [SECONDS]\n");
 		return 2;
 	}
-	for (cudaStream_t *stream : {&work, &own, &other})
-		OK(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+	OK(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking));
+	holder = cudaStreamLegacy;
+	if (!legacy)
+		OK(cudaStreamCreateWithFlags(&holder, blocking ? cudaStreamDefault : cudaStreamNonBlocking));
 	OK(cudaHostAlloc((void **)&times, 2 * MOST_NODES * sizeof(*times), cudaHostAllocMapped));
 	OK(cudaHostGetDevicePointer((void **)&device_times, times, 0));
 	OK(cudaHostAlloc((void **)&word, sizeof(*word), cudaHostAllocMapped));
-	OK(cudaHostGetDevicePointer((void **)&device_word, (void *)word, 0));
-	OK(cudaHostAlloc(&host_bytes, COPY_BYTES, 0));
-	OK(cudaMalloc(&device_bytes, COPY_BYTES));
 	*word = 0;
-	for (int nodes : {1, 100, 400, 800}) {
+	for (int nodes : {100, 800}) {
 		record(nodes);
-		for (bool copies : {false, true})
-			for (int variant = 0; variant < N_VARIANTS; variant++)
-				measure(nodes, (enum variant)variant, copies, seconds);
+		double alone_us = measure_back_to_back();
+		printf("%3d kernels, back to back, %s: p50 %.0f us\n", nodes, kind, alone_us);
+		for (int lead_us : leads_us)
+			measure(nodes, lead_us, seconds, alone_us);
+		printf("%3d kernels, back to back, after the rows: p50 %.0f us\n", nodes, measure_back_to_back());
 		OK(cudaGraphExecDestroy(graph));
 	}
 	return 0;

@@ -62,6 +62,13 @@ class Soak:
             assert program.result()["right"], program.command
 
 
+def report_daemon(stack, when):
+    pid = stack.pid_of("hbd")
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        pss = next(line.split()[1] for line in file if line.startswith("Pss:"))
+    print(f"daemon {when}: {pss} KiB of memory (PSS), {len(os.listdir(f'/proc/{pid}/fd'))} open files", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=5)
@@ -71,8 +78,11 @@ def main():
     print(f"seed {options.seed}", flush=True)
     with Stack(gpus=options.gpus, scale=0.2) as stack:
         soak = Soak(stack, random.Random(options.seed), options.gpus)
+        soak.start()
+        report_daemon(stack, "with the first program")
         soak.run(options.seconds)
         print(soak.counts, flush=True)
+        report_daemon(stack, "after the last program")
 
 
 if __name__ == "__main__":
