@@ -2,15 +2,18 @@
 // When does low priority get the GPU before or in the middle of a graph of high priority, and which kernels prevent it?
 // Background: docs/evaluation.md, "Where the temporal engine loses". Each kernel of a graph of 2 ms notes when it begins and
 // ends, so a pause between two kernels shows a turn of low priority. The graphs have 100 or 800 kernels and follow each other
-// after 10 to 23 ms. In each row, kernels on another stream of this program hold the GPU from a while before the launch (the
-// lead) until 0.1 ms after it, as those of a takeover do. KIND is the kind of that stream: own (non-blocking), blocking, or
-// legacy. Prints the time from the launch to the end: its median, its 90th and 95th percentiles, and the share of graphs that
-// took 0.15 ms longer than the median of graphs that follow each other at once. Then the pauses of more than 30 us: how many
-// in a graph, their median length, and where the first one is (0 = begin of the graph, 1 = its end).
+// after 10 to 23 ms. In each row, kernels on another stream of this program (the holder) hold the GPU from a while before the
+// launch (the lead) until 0.1 ms after it, as those of a takeover do. HOLDER is the kind of that stream: own (non-blocking),
+// blocking, or legacy. With STREAMS, so many further streams are created and used between the stream of the graph and the
+// holder, because the order decides which hardware channel a stream gets.
+//
+// Prints the time from the launch to the end: its median, its 90th and 95th percentiles, and the share of graphs that took
+// 0.15 ms longer than the median of graphs that follow each other at once. Then the pauses of more than 30 us: how many in a
+// graph, their median length, and where the first one is (0 = begin of the graph, 1 = its end).
 //
 //   nvcc -O2 -arch=sm_90 -o cut-probe cut_probe.cu -lcuda
 //   hb run --priority low -- cuda-tenant train 500 0 &
-//   hb run --priority high --no-signs -- ./cut-probe KIND [SECONDS]       seconds of a row, default 0.7
+//   hb run --priority high --no-signs -- ./cut-probe HOLDER [SECONDS [STREAMS]]       seconds of a row, default 0.7
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -82,7 +85,7 @@ __global__ void spin(uint64_t ns, uint64_t *times)
 
 __global__ void hold(volatile uint32_t *word, uint32_t number, uint64_t limit_ns)
 {
-	for (uint64_t begin = gpu_ns(); *word < number && gpu_ns() - begin < limit_ns;)
+	for (uint64_t begin = gpu_ns(); gpu_ns() - begin < limit_ns && *word < number;)
 		;
 }
 
@@ -170,12 +173,18 @@ int main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : "";
 	double seconds = argc > 2 ? atof(argv[2]) : 0.7;
+	int n_streams = argc > 3 ? atoi(argv[3]) : 0;
 	bool legacy = !strcmp(kind, "legacy"), blocking = !strcmp(kind, "blocking");
 	if (!(seconds > 0) || !(legacy || blocking || !strcmp(kind, "own"))) {
-		fprintf(stderr, "usage: cut-probe own|blocking|legacy [SECONDS]\n");
+		fprintf(stderr, "usage: cut-probe own|blocking|legacy [SECONDS [STREAMS]]\n");
 		return 2;
 	}
 	OK(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking));
+	hold<<<1, 1, 0, work>>>(NULL, 0, 0);
+	for (int i = 0; i < n_streams; i++) {
+		OK(cudaStreamCreateWithFlags(&holder, cudaStreamNonBlocking));
+		hold<<<1, 1, 0, holder>>>(NULL, 0, 0);
+	}
 	holder = cudaStreamLegacy;
 	if (!legacy)
 		OK(cudaStreamCreateWithFlags(&holder, blocking ? cudaStreamDefault : cudaStreamNonBlocking));
@@ -186,7 +195,8 @@ int main(int argc, char **argv)
 	for (int nodes : {100, 800}) {
 		record(nodes);
 		double alone_us = measure_back_to_back();
-		printf("%3d kernels, back to back, %s: p50 %.0f us\n", nodes, kind, alone_us);
+		printf("%3d kernels, back to back, holder %s, %d streams between: p50 %.0f us\n", nodes, kind,
+		       n_streams, alone_us);
 		for (int lead_us : leads_us)
 			measure(nodes, lead_us, seconds, alone_us);
 		printf("%3d kernels, back to back, after the rows: p50 %.0f us\n", nodes, measure_back_to_back());
