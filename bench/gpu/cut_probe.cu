@@ -2,8 +2,8 @@
 // When does low priority get the GPU before or in the middle of a graph of high priority, and which kernels prevent it?
 // Background: docs/evaluation.md, "Where the temporal engine loses". Each kernel of a graph of 2 ms notes when it begins and
 // ends, so a pause between two kernels shows a turn of low priority. The graphs have 100 or 800 kernels and follow each other
-// after 10 to 23 ms. In each row, kernels on another stream of this program (the holder) hold the GPU from a while before the
-// launch (the lead) until 0.1 ms after it, as those of a takeover do. HOLDER is the kind of that stream: own (non-blocking),
+// after 10 to 23 ms. In all rows but the first and the last, kernels on another stream of this program (the holder) hold the GPU
+// from a while before the launch (the lead) until 0.1 ms after it, as those of a takeover do. HOLDER is the kind of that stream: own (non-blocking),
 // blocking, or legacy. With STREAMS, so many further streams are created and used between the stream of the graph and the
 // holder, because the order decides which hardware channel a stream gets.
 //

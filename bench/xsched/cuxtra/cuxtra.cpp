@@ -57,7 +57,7 @@ void hb_forget_functions(void)
 	n_forgotten.fetch_add(1);
 }
 
-// Level 1 uses the result for nothing but the two functions below.
+// Level 1 passes the result only to the next two functions.
 CUfunction cuXtraKernelGetFunction(CUkernel kernel)
 {
 	return (CUfunction)(void *)kernel;

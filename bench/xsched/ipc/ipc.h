@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stands for the library of messages that XSched 1.2 names (github.com/XpuOS/ipc), which could not be had: channels with
- * numbers. Each is a message queue of System V, as in github.com/leinfinitr/ipc, which has the same interface with names.
+ * Stands for the library of messages that XSched 1.2 names (github.com/XpuOS/ipc), which could not be downloaded. It offers
+ * numbered channels. Each is a message queue of System V, as in github.com/leinfinitr/ipc, which offers channels with names.
  */
 #pragma once
 
@@ -63,7 +63,7 @@ class Node
 	Node(const Node &) = delete;
 	Node &operator=(const Node &) = delete;
 
-	// A message to a receiver that has ended is lost: the server must outlive its clients.
+	// A message to a receiver that has ended is lost, and the sender does not notice.
 	bool Send(const void *data, size_t size)
 	{
 		Buffer buffer;

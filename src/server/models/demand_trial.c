@@ -401,7 +401,7 @@ static int infer_demand(const struct hb_demand_trial *trial, struct hb_demand *o
 	return 0;
 }
 
-/* Gives the result to all models that it describes: a model may be served with both priorities under two names. */
+/* Gives the result to all ready models with the same digest: a model may be served with both priorities under two names. */
 static void share_measured(struct hb_dispatch *dispatch, const struct hb_demand_record *record)
 {
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
