@@ -18,6 +18,7 @@ from hbbench.tables import REFERENCE
 
 # A simulated GPU may be on a busy machine; the time of a real one is expensive.
 ANSWER_S = {True: 60, False: 6}
+TAKEOVER_COUNTERS = ("requests", "requests_with_takeover", "signs", "takeovers", "takeovers_not_possible")
 READY_S, READY_TORCH_S, READY_SIMULATED_S = 30, 120, 180
 SETTLE_MAX_S = 0.2
 QUIT_S, QUIT_HUNG_S = 10, 1
@@ -484,6 +485,13 @@ class ProcessRunner(Runner):
             counters = daemon.tenant(member.process.pid)["counters"]
             cell["low"][i]["split"] = {name: counters[name] for name in ("kernels", "split", "parts", "unsplit")}
 
+    def note_takeovers(self, way, cast):
+        """What the daemon has counted since the services started: how many requests found the GPU taken over."""
+        daemon, cell = self.company.stage.daemon_of(way), self.outcome.cell(way)
+        for i, member in cast.high:
+            counters = daemon.tenant(member.process.pid)["counters"]
+            cell["high"][i]["takeovers"] = {name: counters[name] for name in TAKEOVER_COUNTERS}
+
     def measure(self, way, number):
         try:
             if way.kind == REFERENCE:
@@ -501,6 +509,8 @@ class ProcessRunner(Runner):
             self.run_window(cast, self.outcome.cell(way), number)
             if way.engine and self.plan.case.suite == "splitting":
                 self.note_split(way, cast)
+            if way.engine == "temporal":
+                self.note_takeovers(way, cast)
         except Failed as why:
             self.drop_way(way, why)
             # Its programs may hang, and other ways of sharing may need them.

@@ -41,6 +41,15 @@ def add_energy(cell, another, rounds, more):
             here["energy_mj"] = both[0][:rounds] + both[1][:more]
 
 
+def add_counts(cell, another):
+    """Adds what a daemon has counted in both files; drops what only one of them has."""
+    for kind, key in (("high", "takeovers"), ("low", "split")):
+        for here, there in zip(cell[kind], another[kind]):
+            both = here.pop(key, None), there.get(key)
+            if None not in both:
+                here[key] = {name: both[0][name] + both[1][name] for name in both[0]}
+
+
 def add_rounds(case, other, path):
     """Adds the rounds of the same case in another file."""
     refuse_unless(services(case) == services(other) and all(case[key] == other[key] for key in SAME_IN_CASE), path,
@@ -54,6 +63,7 @@ def add_rounds(case, other, path):
             for here, there in zip(cell[kind], another[kind]):
                 here[key] = here[key][:case["rounds"]] + there[key][:other["rounds"]]
         add_energy(cell, another, case["rounds"], other["rounds"])
+        add_counts(cell, another)
     case["rounds"] += other["rounds"]
     case["unfinished"] = None  # how many rounds there are is shown with the case
 

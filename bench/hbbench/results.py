@@ -192,6 +192,15 @@ def split_lines(case):
                        f"{low['split']['parts']} parts")
 
 
+def takeover_lines(case):
+    """How many requests of each service found the GPU taken over, in the ways with takeovers."""
+    for cell in case["sharing"]:
+        shares = [f"{100 * counts['requests_with_takeover'] / counts['requests']:.0f} % of {counts['requests']}"
+                  for counts in (high.get("takeovers") for high in cell["high"]) if counts and counts["requests"]]
+        if shares:
+            yield f"  {cell['name']}: the GPU was taken over before {', '.join(shares)} requests since the services started"
+
+
 def energy_lines(case):
     found = [f"{cell['name']} {100 * cell['energy_of_alone']:.0f} %" for cell in case["sharing"] if cell.get("energy_of_alone")]
     if found:
@@ -231,7 +240,7 @@ def case_lines(case, rounds):
             yield f"  {how}: {case[how]}"
             return
     yield from case_rows(case)
-    lines = [*split_lines(case), *energy_lines(case)]
+    lines = [*split_lines(case), *takeover_lines(case), *energy_lines(case)]
     yield from ["", *lines] if lines else []
     if headline_text(case):
         yield "\n" + headline_text(case)

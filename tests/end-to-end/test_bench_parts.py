@@ -118,6 +118,19 @@ class Merging(unittest.TestCase):
         cells = self.merged()["cases"][0]["sharing"]
         self.assertEqual([("energy_mj" in cell, cell.get("energy_of_alone")) for cell in cells], [(False, None)] * 2)
 
+    def test_counts_of_the_daemon_are_added_or_left_out(self):
+        def counted(requests, taken):
+            cells = both([10], [30])
+            cells[1]["high"][0]["takeovers"] = {"requests": requests, "requests_with_takeover": taken}
+            return cells
+        self.write(case_of("a", *counted(100, 90), rounds=1))
+        self.write(case_of("a", *counted(60, 54), rounds=1))
+        case = self.merged()["cases"][0]
+        self.assertEqual(case["sharing"][1]["high"][0]["takeovers"], {"requests": 160, "requests_with_takeover": 144})
+        self.assertIn("temporal: the GPU was taken over before 90 % of 160 requests", "\n".join(results.case_lines(case, 2)))
+        self.write(case_of("a", *both([10], [30]), rounds=1))
+        self.assertNotIn("takeovers", self.merged()["cases"][0]["sharing"][1]["high"][0])
+
     def test_results_that_cannot_be_compared_are_refused_and_named(self):
         self.write(case_of("a", *both([10, 20], [30, 40])))
         for head, low, text in (({"suite": "disb"}, "stencil", "suite: disb, but pairs in "), ({"gpu": "another"}, "stencil", "gpu: another"),

@@ -445,6 +445,8 @@ def test_low_priority_comes_and_goes_in_a_window(place):
                      "--sharing", "temporal", "--halves", "--json")
     assert done.returncode == 0, done.stderr
     cell = cells_of(json.loads(done.stdout)["cases"][0])["temporal"]
+    counts = cell["high"][0]["takeovers"]
+    assert counts["requests"] > 0 and counts["requests"] >= counts["requests_with_takeover"], counts
     one = cell["high"][0]["rounds"][0]
     due = [int(ns) for ns in one["due_ns"].split()]
     assert len(due) == len(one["wait_ns"].split()) == len(one["latency_ns"].split()) == one["seen"], one
