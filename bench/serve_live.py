@@ -8,7 +8,9 @@ computes the prediction errors. Standard library and hbbench only.
 """
 import asyncio
 import contextlib
+import csv
 import dataclasses
+import functools
 import json
 import os
 import random
@@ -51,6 +53,7 @@ HIGH_SHARE = 0.4
 DEADLINES = {"high": 4, "low": 8}  # times the latency of one request alone
 WARM_S, DRAIN_S = 0.3, 3.0
 BURST_RATIO, BURST_STATE_S = 5, 0.1
+TRACE = "data/traces/azure-llm-2023-conv.csv"  # conversations with a language model, as a public cloud recorded them
 CONNECTIONS = 192
 PROFILE_RUNS = 4
 CAPACITY_S, CAPACITY_OUTSTANDING = 1.2, 6
@@ -364,13 +367,34 @@ def arrivals(rate, seconds, bursts, draws):
         now = following
 
 
-def schedule(per_s, share, seconds, bursts, seed):
+@functools.cache
+def read_trace():
+    """Arrival times of a production trace, in seconds from its first request."""
+    with open(os.path.join(HERE, os.pardir, TRACE), encoding="utf-8") as file:
+        return [float(row["arrival_s"]) for row in csv.DictReader(file)]
+
+
+def trace_arrivals(rate, seconds, draws):
+    """The trace from a random point on, again from its beginning after its end, and as much faster as `rate` asks for."""
+    times = read_trace()
+    length = times[-1] * len(times) / (len(times) - 1)
+    first, factor = draws.uniform(0, length), len(times) / length / rate
+    found = sorted((at - first) % length * factor for at in times)
+    laps = range(int(seconds / (length * factor)) + 1)
+    return [at + lap * length * factor for lap in laps for at in found if at + lap * length * factor < seconds]
+
+
+def schedule(per_s, share, seconds, traffic, seed):
+    """Times, models and priorities of requests. Each model and priority has arrivals of its own."""
     due = []
     for name in share:
         for priority in PRIORITIES:
             part = HIGH_SHARE if priority == "high" else 1 - HIGH_SHARE
             draws = random.Random("%s %s %s" % (seed, name, priority))
-            due += [(at, name, priority) for at in arrivals(per_s * share[name] * part, seconds, bursts, draws)]
+            rate = per_s * share[name] * part
+            times = trace_arrivals(rate, seconds, draws) if traffic == "trace" \
+                else arrivals(rate, seconds, traffic == "bursts", draws)
+            due += [(at, name, priority) for at in times]
     return sorted(due)
 
 
@@ -463,10 +487,10 @@ async def measured(client, plan, seconds, until, per_s=None):
     per_s = per_s or await capacity(client, share)
     say("capacity %.0f/s; alone, ms: %s" % (per_s, {name: round(1e3 * value, 2) for name, value in alone.items()}))
     await set_policy(client, "ours", "learning")
-    await window(client, schedule(per_s, share, LEARN_S, False, "learning"), alone, LEARN_S)
+    await window(client, schedule(per_s, share, LEARN_S, "poisson", "learning"), alone, LEARN_S)
     runs, left_out = {}, []
     for traffic, load, policies in plan:
-        due = schedule(per_s * load / 100, share, WARM_S + seconds, traffic == "bursts", "%s %s" % (traffic, load))
+        due = schedule(per_s * load / 100, share, WARM_S + seconds, traffic, "%s %s" % (traffic, load))
         for policy in policies:
             if time.monotonic() + WARM_S + seconds + 1 > until:
                 say("no time left for %s, %d %%, %s" % (traffic, load, policy))

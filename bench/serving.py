@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serving policies at 60 to 150 % load: results file, tables of docs/serving-scheduler.md.
 
-Every policy gets the same requests: Poisson, bursts, and (simulated) the times of a
-production trace. Without --live in `hb
+Every policy gets the same requests: Poisson, bursts, and the times of a production
+trace (live: with --traffic). Without --live in `hb
 sim-serve`: virtual time on the GPU model, exact, the same on every machine. With
 it against a living `hb serve` (serve_live.py): models in PyTorch on a GPU, or
 recorded programs on the simulated GPU in real time, to try this script.
@@ -30,8 +30,7 @@ USUAL = "usual"
 COPIES = ["--models", "stream,upscale,clip,recommend,resume,prefill"]
 MIXES = {USUAL: (LOADS, []), "copies": ([80, 110], COPIES), "copies over 12 GB/s": ([80, 110], COPIES + ["--link", "12"])}
 TRAFFIC = ["poisson", "bursts"]
-# Simulated, usual mix: conversations with a language model, as a public cloud recorded them.
-TRACE, TRACE_LOADS = "data/traces/azure-llm-2023-conv.csv", (80, 110, 130)
+TRACE_LOADS = (80, 110, 130)  # simulated, usual mix
 BASELINES = ["fifo", "priority-fifo", "edf", "clockwork", "preempt", "separate"]
 ABLATIONS = ["ours-no-transfer", "ours-no-interference", "ours-no-preemption"]
 PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interference": "no interference",
@@ -46,7 +45,7 @@ ERRORS = {"no_transfer": ["median", "p95"] + COPY, "no_interference": ["median",
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
 PAGE_LOADS = (60, 80, 100, 110, 130, 150)  # rows of the page; the results file has every load
 # Windows with --live in order of importance; windows that do not fit into --budget are left out.
-LIVE = [(traffic, load) for load in (100, 110, 80, 60, 90, 70) for traffic in TRAFFIC]  # --loads adds others
+LIVE_LOADS = (100, 110, 80, 60, 90, 70)  # --loads adds others
 LIVE_MIXES = {USUAL: serve_live.MODELS, "copies": serve_live.COPIES}
 BEGIN, END = "<!-- bench/serving.py %s begin -->", "<!-- end -->"
 
@@ -59,7 +58,7 @@ def simulate(job):
         with open(kept) as file:
             return json.load(file)["runs"]
     command = [arguments.hb, "sim-serve", "--json", "--errors", "--seconds", str(arguments.seconds),
-               "--traffic", "trace:" + os.path.join(ROOT, TRACE) if traffic == "trace" else traffic, "--load", str(load)] + MIXES[mix][1]
+               "--traffic", "trace:" + os.path.join(ROOT, serve_live.TRACE) if traffic == "trace" else traffic, "--load", str(load)] + MIXES[mix][1]
     data = os.path.join(ROOT, "data")
     environment = dict(os.environ, **({"HB_DATA_DIR": data} if os.path.isdir(data) else {}))
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -83,9 +82,9 @@ def live(arguments):
     with tempfile.TemporaryDirectory() as folder:
         keep = arguments.keep or folder
         os.makedirs(keep, exist_ok=True)
-        plan = [(*key, policies) for key in LIVE if not arguments.loads or key[1] in arguments.loads]
-        plan += [(traffic, load, policies) for load in arguments.loads if load not in {load for _, load in LIVE}
-                 for traffic in TRAFFIC]
+        loads = [load for load in LIVE_LOADS if not arguments.loads or load in arguments.loads]
+        loads += [load for load in arguments.loads if load not in LIVE_LOADS]
+        plan = [(traffic, load, policies) for load in loads for traffic in arguments.traffic]
         found = serve_live.run(arguments.hb, arguments.live, plan, arguments.seconds, until, keep, arguments.speed,
                                LIVE_MIXES[arguments.mix],
                                serve_live.Place(arguments.engine, arguments.gpus, arguments.measured, arguments.simulated_gpu),
@@ -195,6 +194,8 @@ def parse():
     parser.add_argument("--mix", choices=LIVE_MIXES, default=USUAL, help="live: the models")
     parser.add_argument("--loads", type=lambda text: [int(load) for load in text.split(",")], default=[],
                         help="live: these only, also others than the usual: 100,130")
+    parser.add_argument("--traffic", type=lambda text: text.split(","), default=TRAFFIC,
+                        help="live: of poisson, bursts and trace, the times of a production trace (poisson,bursts)")
     parser.add_argument("--engine", choices=("temporal", "spatial"), default="",
                         help="live: workers run under a daemon with this engine, as hb serve is shipped; otherwise as clients of "
                         "one MPS server")
@@ -221,6 +222,9 @@ def parse():
             parser.error("--%s needs --engine" % name.replace("_", "-"))
     if arguments.gpus < 1 or (arguments.gpus > 1 and not arguments.engine):
         parser.error("--gpus is at least 1, and more than 1 needs --engine")
+    unknown = [traffic for traffic in arguments.traffic if traffic not in (*TRAFFIC, "trace")]
+    if unknown:
+        parser.error(f"--traffic {unknown[0]}: none of poisson, bursts, trace")
     if arguments.policies and "ours" not in arguments.policies:
         parser.error("--policies must have 'ours', with which the others are compared")
     arguments.seconds = arguments.seconds or (1.6 if arguments.live else 4)

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import io
 import os
+import random
 import signal
+import statistics
 import sys
 import tempfile
 import unittest
@@ -118,6 +120,15 @@ class ServingBench(unittest.TestCase):
         for priority in serve_live.PRIORITIES:  # a worker on each GPU; the measurement of demands may have started another one
             self.assertGreaterEqual(sum(f"priority {priority}" in line for line in workers), 2, workers)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "journal.txt.gpu1")))
+
+
+class Arrivals(unittest.TestCase):
+    def test_the_trace_is_repeated_at_the_rate_that_is_asked_for(self):
+        times = serve_live.trace_arrivals(500, 60, random.Random(1))
+        self.assertAlmostEqual(len(times) / 60, 500, delta=10)  # some 15 times the trace
+        self.assertTrue(times == sorted(times) and 0 <= times[0] and times[-1] < 60)
+        gaps = [after - before for before, after in zip(times, times[1:])]
+        self.assertGreater(statistics.pstdev(gaps) * 500, 1.1)  # more uneven than Poisson, whose gaps have 1
 
 
 if __name__ == "__main__":
