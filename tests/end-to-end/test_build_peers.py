@@ -44,7 +44,8 @@ class BuildPeers(unittest.TestCase):
                                (("hami", self.checkout, self.out), "libvgpu.c is missing; name a checkout of HAMi-core"),
                                (("nvshare", self.folder + "/none", self.out), "there is no such folder"),
                                (("nvshare", self.checkout, self.checkout + "/out"), "OUT must not be inside the checkout"),
-                               (("moon", self.checkout, self.out), "moon: it can build nvshare and hami")):
+                               (("moon", self.checkout, self.out), "moon: it can build nvshare, hami and xsched"),
+                               (("xsched", self.checkout, self.out), "shim is missing; name a checkout of XSched")):
             done = run(*words)
             self.assertEqual((done.returncode, message in done.stderr), (1, True), done.stderr)
         self.write("libvgpu.c", "")
@@ -55,6 +56,9 @@ class BuildPeers(unittest.TestCase):
             pass
         done = run("hami", self.checkout, self.out, CUDA_HOME=self.folder, NVML_INCLUDE=self.folder)
         self.assertEqual((done.returncode, "nvml.h is missing; set NVML_INCLUDE" in done.stderr), (1, True), done.stderr)
+        os.makedirs(os.path.join(self.checkout, "platforms/cuda/shim"))
+        done = run("xsched", self.checkout, self.out, JSONCPP="")
+        self.assertEqual((done.returncode, "set JSONCPP to a checkout of jsoncpp" in done.stderr), (1, True), done.stderr)
         self.assertEqual(run("nvshare").returncode, 2)
 
 
