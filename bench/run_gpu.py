@@ -32,7 +32,6 @@ SUITES = {
     "combinations": (480, ["--sharing", "timeslice,mps_prio,mps_60,temporal,spatial"]),
     "calls": (40, []),
     "kernels": (200, []),
-    "graphs": (210, []),
     "copies": (120, []),
     "foresight": (300, []),
     "serve": (130, []),

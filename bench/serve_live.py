@@ -8,7 +8,6 @@ computes the prediction errors. Standard library and hbbench only.
 """
 import asyncio
 import contextlib
-import csv
 import dataclasses
 import functools
 import json
@@ -22,7 +21,8 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.join(HERE, "llm")]
+import llm_load  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.process import Failed  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.stage import answers, find_part  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -53,7 +53,6 @@ HIGH_SHARE = 0.4
 DEADLINES = {"high": 4, "low": 8}  # times the latency of one request alone
 WARM_S, DRAIN_S = 0.3, 3.0
 BURST_RATIO, BURST_STATE_S = 5, 0.1
-TRACE = "data/traces/azure-llm-2023-conv.csv"  # conversations with a language model, as a public cloud recorded them
 CONNECTIONS = 192
 PROFILE_RUNS = 4
 CAPACITY_S, CAPACITY_OUTSTANDING = 1.2, 6
@@ -368,15 +367,14 @@ def arrivals(rate, seconds, bursts, draws):
 
 
 @functools.cache
-def read_trace():
-    """Arrival times of a production trace, in seconds from its first request."""
-    with open(os.path.join(HERE, os.pardir, TRACE), encoding="utf-8") as file:
-        return [float(row["arrival_s"]) for row in csv.DictReader(file)]
+def trace_times():
+    """Arrival times of conversations with a language model, as a public cloud recorded them, in seconds."""
+    return [at for at, _, _ in llm_load.read_trace(llm_load.TRACE)]
 
 
 def trace_arrivals(rate, seconds, draws):
     """The trace from a random point on, again from its beginning after its end, and as much faster as `rate` asks for."""
-    times = read_trace()
+    times = trace_times()
     length = times[-1] * len(times) / (len(times) - 1)
     first, factor = draws.uniform(0, length), len(times) / length / rate
     found = sorted((at - first) % length * factor for at in times)

@@ -58,7 +58,7 @@ def simulate(job):
         with open(kept) as file:
             return json.load(file)["runs"]
     command = [arguments.hb, "sim-serve", "--json", "--errors", "--seconds", str(arguments.seconds),
-               "--traffic", "trace:" + os.path.join(ROOT, serve_live.TRACE) if traffic == "trace" else traffic, "--load", str(load)] + MIXES[mix][1]
+               "--traffic", "trace:" + os.path.normpath(serve_live.llm_load.TRACE) if traffic == "trace" else traffic, "--load", str(load)] + MIXES[mix][1]
     data = os.path.join(ROOT, "data")
     environment = dict(os.environ, **({"HB_DATA_DIR": data} if os.path.isdir(data) else {}))
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -2,10 +2,10 @@
 // When does low priority get the GPU before or in the middle of a graph of high priority, and which kernels prevent it?
 // Background: docs/evaluation.md, "Where the temporal engine loses". Each kernel of a graph of 2 ms notes when it begins and
 // ends, so a pause between two kernels shows a turn of low priority. The graphs have 100 or 800 kernels and follow each other
-// after 10 to 23 ms. In all rows but the first and the last, kernels on another stream of this program (the holder) hold the GPU
-// from a while before the launch (the lead) until 0.1 ms after it, as those of a takeover do. HOLDER is the kind of that stream: own (non-blocking),
-// blocking, or legacy. With STREAMS, so many further streams are created and used between the stream of the graph and the
-// holder, because the order decides which hardware channel a stream gets.
+// after 10 to 23 ms. In all rows but the first and the last, kernels on another stream of this program (the holder) hold the
+// GPU from a while before the launch (the lead) until 0.1 ms after it, as those of a takeover do. HOLDER is the kind of that
+// stream: own (non-blocking), blocking, or legacy. STREAMS is the number of further streams that are created and used before
+// the holder, because the order decides which hardware channel a stream gets.
 //
 // Prints the time from the launch to the end: its median, its 90th and 95th percentiles, and the share of graphs that took
 // 0.15 ms longer than the median of graphs that follow each other at once. Then the pauses of more than 30 us: how many in a
@@ -118,7 +118,7 @@ static void measure(int nodes, int lead_us, double seconds, double alone_us)
 {
 	static uint32_t number;
 	std::vector<double> took_us, pause_us, places;
-	size_t n_pauses = 0, n_longer = 0;
+	size_t n_longer = 0;
 	for (int64_t until_ns = now_ns() + (int64_t)(seconds * 1e9); now_ns() < until_ns;) {
 		timespec gap = {.tv_sec = 0, .tv_nsec = 10000000 + rand() % 13000000};
 		nanosleep(&gap, NULL);
@@ -134,7 +134,6 @@ static void measure(int nodes, int lead_us, double seconds, double alone_us)
 				places.push_back((double)i / nodes);
 			first = false;
 			pause_us.push_back((double)pause_ns * 1e-3);
-			n_pauses++;
 		}
 	}
 	size_t n = took_us.size();
@@ -144,7 +143,7 @@ static void measure(int nodes, int lead_us, double seconds, double alone_us)
 	printf("%3d kernels  %-11s n %3zu  p50 %6.0f  p90 %6.0f  p95 %6.0f us  longer %5.1f %%  pauses %.2f of %4.0f us, "
 	       "first at %.2f\n",
 	       nodes, lead, n, percentile(took_us, 50), percentile(took_us, 90), percentile(took_us, 95),
-	       100.0 * (double)n_longer / (double)n, (double)n_pauses / (double)n, percentile(pause_us, 50),
+	       100.0 * (double)n_longer / (double)n, (double)pause_us.size() / (double)n, percentile(pause_us, 50),
 	       percentile(places, 50));
 	fflush(stdout);
 }

@@ -18,6 +18,7 @@ from hbbench.tables import REFERENCE
 
 # A simulated GPU may be on a busy machine; the time of a real one is expensive.
 ANSWER_S = {True: 60, False: 6}
+SPLIT_COUNTERS = ("kernels", "split", "parts", "unsplit")
 TAKEOVER_COUNTERS = ("requests", "requests_with_takeover", "signs", "takeovers", "takeovers_not_possible")
 READY_S, READY_TORCH_S, READY_SIMULATED_S = 30, 120, 180
 SETTLE_MAX_S = 0.2
@@ -478,19 +479,11 @@ class ProcessRunner(Runner):
             if self.alone_ns[i] and service.rate_per_s:
                 self.slo_ns[i] = stats.quantile(self.alone_ns[i], 0.99)
 
-    def note_split(self, way, cast):
-        """What the daemon has counted since low priority started. Without this a suite cannot tell "no gain" from "not split"."""
-        daemon, cell = self.company.stage.daemon_of(way), self.outcome.cell(way)
-        for i, member in cast.low:
-            counters = daemon.tenant(member.process.pid)["counters"]
-            cell["low"][i]["split"] = {name: counters[name] for name in ("kernels", "split", "parts", "unsplit")}
-
-    def note_takeovers(self, way, cast):
-        """What the daemon has counted since the services started: how many requests found the GPU taken over."""
-        daemon, cell = self.company.stage.daemon_of(way), self.outcome.cell(way)
-        for i, member in cast.high:
-            counters = daemon.tenant(member.process.pid)["counters"]
-            cell["high"][i]["takeovers"] = {name: counters[name] for name in TAKEOVER_COUNTERS}
+    def note_counters(self, way, members, rows, key, names):
+        """Keeps what the daemon has counted for these programs since they started."""
+        for i, member in members:
+            counters = self.company.stage.daemon_of(way).tenant(member.process.pid)["counters"]
+            rows[i][key] = {name: counters[name] for name in names}
 
     def measure(self, way, number):
         try:
@@ -508,9 +501,10 @@ class ProcessRunner(Runner):
                         member.slo_ns = self.slo_ns[i]
             self.run_window(cast, self.outcome.cell(way), number)
             if way.engine and self.plan.case.suite == "splitting":
-                self.note_split(way, cast)
+                # Without this the suite cannot tell "no gain" from "not split".
+                self.note_counters(way, cast.low, self.outcome.cell(way)["low"], "split", SPLIT_COUNTERS)
             if way.engine == "temporal":
-                self.note_takeovers(way, cast)
+                self.note_counters(way, cast.high, self.outcome.cell(way)["high"], "takeovers", TAKEOVER_COUNTERS)
         except Failed as why:
             self.drop_way(way, why)
             # Its programs may hang, and other ways of sharing may need them.

@@ -98,7 +98,6 @@ def small(arguments, simulated="", options=()):
     return Program("", simulated or arguments, "work " + arguments, options)
 
 
-GRAPH_KERNELS = (1, 100, 200, 400, 800)
 PREPARATIONS_US = (0, 50, 100, 150, 200, 250, 400)
 
 PROGRAMS = {
@@ -140,8 +139,6 @@ PROGRAMS = {
     "kernel_20us_16_blocks": small("kernel 20 16 3000"),
     "hinted_20us": small("hinted 20 264 3000 300"),
     **{f"prepared_{us}us": small(f"hinted 20 264 3000 {us}") for us in PREPARATIONS_US},
-    # Graphs of 2 ms with different numbers of kernels.
-    **{f"graph_of_{n}": small(f"spaced_graph {n} {2000 / n:g} 10000") for n in GRAPH_KERNELS},
     "every_sm": small("every_sm 3000"),
     "copy_h2d": small("copy 600 h2d 2000"),
     "copy_d2h": small("copy 600 d2h 2000"),
@@ -249,7 +246,6 @@ CASES = [
     Case("kernels", "beside-4", "kernel_20us@closed", ",".join(["resnet50_train_b32"] * 4)),
     Case("kernels", "16-blocks", "kernel_20us_16_blocks@closed", "spin_1ms"),
     Case("kernels", "last-block-leaves", "every_sm@closed", "resnet50_train_b128"),
-    *(Case("graphs", f"{n}-kernels", f"graph_of_{n}@closed", "spin_200us") for n in GRAPH_KERNELS),
     Case("copies", "h2d", "copy_h2d@closed", "copies_h2d"),
     Case("copies", "d2h", "copy_d2h@closed", "copies_d2h"),
     Case("copies", "weights", "copy_h2d@closed", "copies_h2d,copies_h2d_weight3"),
@@ -295,8 +291,6 @@ SUITES = [
           "beside programs that are hard to preempt, or die"),
     Suite("calls", 5, 0.3, 0.3, "temporal,spatial", "what Hummingbird adds to a call of the driver"),
     Suite("kernels", 3, 3, 1, "mps,reef,temporal,spatial", "a small kernel now and then beside one, two and four trainings"),
-    Suite("graphs", 2, 3, 1, "timeslice,no_signs,temporal,spatial",
-          "graphs of 2 ms of one to 800 kernels: whether low priority gets the GPU in the middle of a request", warm_up=1),
     Suite("copies", 3, 3, 1, "temporal,spatial", "a copy of 600 KB now and then beside programs that copy without pause"),
     Suite("foresight", 3, 4, 1, "no_signs,temporal", "hints from a client and signs from sockets", warm_up=1),
     Suite("serve", 1, 1.6, 4, "all",

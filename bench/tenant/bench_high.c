@@ -197,13 +197,6 @@ static void prepare_infer(char **arguments)
 	CU(cuStreamSynchronize(bench_stream));
 }
 
-/* The same graph now and then. */
-static void prepare_spaced_graph(char **arguments)
-{
-	prepare_infer(arguments);
-	prepare_piece(call_graph, arguments[2]);
-}
-
 /* Open loop: a request that finds the previous one running waits, and the wait counts. */
 static void serve_infer(int64_t end_ns, const struct bench_arrivals *arrivals)
 {
@@ -288,7 +281,6 @@ static const struct bench_high kinds[] = {
 	{"launch", "own|null|thread|graph|copy", 1, prepare_launch, serve_launch, false},
 	{"infer", "KERNELS KERNEL_US", 2, prepare_infer, serve_infer, false},
 	{"served", "KERNELS KERNEL_US INPUT_KB PREPARE_US", 4, prepare_served, serve_requests, false},
-	{"spaced_graph", "KERNELS KERNEL_US PAUSE_US", 3, prepare_spaced_graph, serve_pieces, false},
 	{"kernel", "KERNEL_US BLOCKS PAUSE_US", 3, prepare_spaced_kernel, serve_pieces, false},
 	{"hinted", "KERNEL_US BLOCKS PAUSE_US LEAD_US", 4, prepare_hinted, serve_pieces, false},
 	{"every_sm", "PAUSE_US", 1, prepare_every_sm, serve_pieces, false},

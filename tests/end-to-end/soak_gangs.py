@@ -63,10 +63,8 @@ class Soak:
 
 
 def report_daemon(stack, when):
-    pid = stack.pid_of("hbd")
-    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-        pss = next(line.split()[1] for line in file if line.startswith("Pss:"))
-    print(f"daemon {when}: {pss} KiB of memory (PSS), {len(os.listdir(f'/proc/{pid}/fd'))} open files", flush=True)
+    files = os.listdir(f"/proc/{stack.pid_of('hbd')}/fd")
+    print(f"daemon {when}: {stack.daemon_kib()} KiB of resident memory, {len(files)} open files", flush=True)
 
 
 def main():

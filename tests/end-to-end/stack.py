@@ -248,6 +248,11 @@ class Stack:
                 continue
         return found
 
+    def daemon_kib(self):
+        """The daemon's resident memory."""
+        with open(f"/proc/{self.pid_of('hbd')}/statm", encoding="utf-8") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
     def pid_of(self, name):
         """The pid of the only process with this name (the kernel keeps 15 characters of it)."""
         pids = [pid for pid, found in self.processes().items() if found == name[:15]]

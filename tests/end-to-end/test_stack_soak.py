@@ -37,10 +37,6 @@ class Soak(unittest.TestCase):
             self.assertEqual(self.descriptors(stack), before)
             raise
 
-    def rss_kib(self, stack):
-        with open(f"/proc/{stack.pid_of('hbd')}/statm", encoding="utf-8") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-
     def test_two_hundred_tenants_arrive_and_leave(self):
         with Stack(scale=0.05) as stack:
             expected = stack.bare("work", 1).output()
@@ -87,7 +83,7 @@ class Soak(unittest.TestCase):
         with Stack(scale=SCALE) as stack:
             stack.start("low", "work", 1).output()
             stack.check_empty()
-            before, rss_before = self.descriptors(stack), self.rss_kib(stack)
+            before, rss_before = self.descriptors(stack), stack.daemon_kib()
             end = time.monotonic() + HOUR_S * SCALE
             running = []
             # On a slow machine the test runs longer, until enough has happened.
@@ -110,13 +106,13 @@ class Soak(unittest.TestCase):
             for program, was_killed in running:
                 self.finish(program, was_killed)
             stack.start("low", "work", 1).output()
-            print(f"{finished} ended, {killed} were killed, {daemons} times the daemon; it grew {rss_before} -> {self.rss_kib(stack)} KiB")
+            print(f"{finished} ended, {killed} were killed, {daemons} times the daemon; it grew {rss_before} -> {stack.daemon_kib()} KiB")
             self.assertGreater(finished, 50)
             self.assertGreater(killed, 5)
             self.assertGreater(daemons, 1)
             stack.check_empty()
             self.check_descriptors(stack, before)
-            self.assertLess(self.rss_kib(stack), rss_before + 4096)
+            self.assertLess(stack.daemon_kib(), rss_before + 4096)
 
 
 if __name__ == "__main__":
