@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "base/map_over.h"
 #include "hummingbird/page_trace.h"
 #include "protocol/socket_path.h"
 #include "protocol/wire.h"
@@ -245,7 +246,7 @@ static int map_gpu(struct hb_membership *member, uint32_t index, int fd)
 	struct stat found;
 	if (fstat(fd, &found) < 0 || found.st_size != (off_t)sizeof *old)
 		return -EPROTO;
-	void *page = mmap((void *)(uintptr_t)old, sizeof *old, PROT_READ, MAP_SHARED | (old ? MAP_FIXED : 0), fd, 0);
+	void *page = hb_map_over((void *)(uintptr_t)old, sizeof *old, PROT_READ, MAP_SHARED, fd);
 	if (page == MAP_FAILED)
 		return -errno;
 	member->gpus[index] = page;
@@ -384,8 +385,7 @@ int hb_board_make(void **at, size_t keep)
 		memcpy(kept, *at, keep);
 	void *page = MAP_FAILED;
 	if (ftruncate(fd, HB_PAGE_BOARD_BYTES) == 0 && (!*at || pwrite(fd, kept, keep, 0) == (ssize_t)keep))
-		page = mmap(*at, HB_PAGE_BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | (*at ? MAP_FIXED : 0), fd,
-			    0);
+		page = hb_map_over(*at, HB_PAGE_BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
 	if (page != MAP_FAILED)
 		*at = page;
 	if (page != MAP_FAILED && fcntl(fd, F_ADD_SEALS, HB_BOARD_SEALS) == 0)
@@ -429,7 +429,7 @@ int hb_client_map_board(int socket, const unsigned char token[HB_TOKEN_BYTES], c
 	free(message);
 	if (result < 0)
 		return result;
-	if (mmap(at, HB_PAGE_BOARD_BYTES, PROT_READ, MAP_SHARED | MAP_FIXED, fds.fd[0], 0) == MAP_FAILED)
+	if (hb_map_over(at, HB_PAGE_BOARD_BYTES, PROT_READ, MAP_SHARED, fds.fd[0]) == MAP_FAILED)
 		result = hb_error_set(error, -errno, "cannot map a board: %s", strerror(errno));
 	hb_wire_close_fds(&fds);
 	return result;

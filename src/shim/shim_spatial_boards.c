@@ -9,6 +9,7 @@
  * be at work, and LP assumes so for a while (hb_spatial_assumes_unknown()).
  */
 #include "base/clock.h"
+#include "base/map_over.h"
 #include "decide/spatial.h"
 #include "protocol/daemon_client.h"
 #include "shim/shim.h"
@@ -141,8 +142,7 @@ static int map_place(const struct hb_place *place, unsigned gpu, unsigned i, uin
 		result = hb_client_map_board(socket, hb_tenant_token(), place->page->gpus[gpu].uuid, number, at,
 					     &error);
 	if (result == -ENOENT) { /* gone: if only since a moment ago, the epoch has changed again */
-		if (mmap(at, HB_PAGE_BOARD_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-		    MAP_FAILED)
+		if (hb_map_over(at, HB_PAGE_BOARD_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1) == MAP_FAILED)
 			return -errno;
 		result = 0;
 		number = 0;
