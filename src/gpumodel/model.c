@@ -473,7 +473,7 @@ void hb_gpu_model_release_takeovers(struct hb_gpu_model *model, int64_t now_ns, 
 	for (struct model_entry *entry = stream->head; entry; entry = entry->next) {
 		if (entry->single.kind != HB_GPU_MODEL_TAKEOVER || entry->graph)
 			continue;
-		entry->single.duration_ns = 1; /* a hold that has not started ends as soon as it starts */
+		entry->single.duration_ns = MODEL_RELEASED_NS;
 		if (entry == stream->head && stream->state == STREAM_RUNNING)
 			hb_gpu_model_hold_end(model, stream->kernel);
 	}

@@ -102,6 +102,9 @@ struct model_cohort {
 	uint8_t count[HB_GPU_MODEL_SMS_MAX]; /* resident blocks on each SM */
 };
 
+/* The duration of a hold that was released before it started: it ends as soon as it starts. */
+#define MODEL_RELEASED_NS 1
+
 struct model_kernel {
 	const struct hb_gpu_model_work *work;
 	uint32_t stream;

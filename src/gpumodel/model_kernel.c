@@ -68,6 +68,7 @@ int hb_gpu_model_kernel_start(struct hb_gpu_model *model, uint32_t stream_id, co
 	kernel->stream = stream_id;
 	kernel->priority = stream->priority;
 	kernel->hold = work->kind == HB_GPU_MODEL_TAKEOVER;
+	kernel->released = kernel->hold && work->duration_ns == MODEL_RELEASED_NS;
 	kernel->sms = model->sms;
 	if (client->sm_limit && client->sm_limit < kernel->sms)
 		kernel->sms = client->sm_limit;

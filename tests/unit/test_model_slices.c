@@ -318,6 +318,23 @@ static void hold_released_before_it_runs_ends_when_it_has_the_gpu(void **state)
 	rig_fini(&rig);
 }
 
+/* The hold starts in the same instant in which LP gets work, while HP has been idle for longer than the yield time. */
+static void released_hold_is_not_left_behind(void **state)
+{
+	struct rig rig;
+	rig_init(&rig);
+	int high = rig_process(&rig, HIGH_SLICE_NS, 0), low = rig_process(&rig, 1 * US, 0);
+	struct hb_gpu_model_work work = low_kernel(&rig, 20 * US), hold = {.kind = HB_GPU_MODEL_TAKEOVER};
+	rig_launch_and_wait(&rig, high, &(struct hb_gpu_model_work){.kind = HB_GPU_MODEL_TAKEOVER, .duration_ns = US});
+	rig_run_until(&rig, 5 * MS);
+	int64_t from = rig.now_ns;
+	rig_submit(&rig, high, &hold);
+	hb_gpu_model_release_takeovers(rig.model, rig.now_ns, high);
+	rig_keep_busy(&rig, low, &work, 4);
+	rig_assert_near("one launch", (double)(rig_await(&rig, high) - from), 5e3, 40);
+	rig_fini(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -338,6 +355,7 @@ int main(void)
 		cmocka_unit_test(two_holds_keep_the_gpu_and_one_gives_it_away),
 		cmocka_unit_test(holds_end_at_their_limit),
 		cmocka_unit_test(hold_released_before_it_runs_ends_when_it_has_the_gpu),
+		cmocka_unit_test(released_hold_is_not_left_behind),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
