@@ -69,6 +69,7 @@ enum spatial_phase { PHASE_OPEN, PHASE_TRIAL, PHASE_GATED };
 /* Holds what is known of one kind of request. */
 struct spatial_kind {
 	bool seen;
+	bool paced;      /* judged by the mean time of tokens */
 	int64_t seen_ns; /* end of the last such request */
 	enum spatial_phase phase;
 	uint32_t allowance_ppm; /* the allowance outside of trials */
@@ -117,7 +118,10 @@ static void apply_allowance(struct hb_policy *policy, uint32_t tenant)
 	hb_policy_allow(policy, tenant, least_ppm);
 }
 
-/* Finds the request's kind, which then counts as served. One that returns after others has forgotten its pauses. */
+/*
+ * Finds the request's kind, which then counts as served. One that returns after others has forgotten its pauses. One that
+ * turns out to be tokens begins again: single tokens that missed the objective say nothing about their mean.
+ */
 static struct spatial_kind *find_kind(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
 {
 	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
@@ -126,10 +130,12 @@ static struct spatial_kind *find_kind(struct hb_policy *policy, uint32_t tenant,
 	bool others = false;
 	for (uint32_t i = 0; i < HB_REQUEST_KINDS; i++)
 		others |= state->kinds[i].seen && state->kinds[i].seen_ns > kind->seen_ns;
-	if (!kind->seen || (others && kind->phase != PHASE_OPEN && now_ns - kind->seen_ns > SERVED_NS))
-		*kind = (struct spatial_kind){.allowance_ppm = kind->seen ? ALLOWANCE_LEAST : ALLOWANCE_START,
+	bool is_new = !kind->seen || kind->paced != request->paced;
+	if (is_new || (others && kind->phase != PHASE_OPEN && now_ns - kind->seen_ns > SERVED_NS))
+		*kind = (struct spatial_kind){.allowance_ppm = is_new ? ALLOWANCE_START : ALLOWANCE_LEAST,
 					      .alarm_ppm = ALARM};
 	kind->seen = true;
+	kind->paced = request->paced;
 	kind->seen_ns = now_ns;
 	return kind;
 }

@@ -97,33 +97,25 @@ static void note_terms(struct hb_slo_slices *slices, int64_t slo_ns, bool paced)
 	slices->paced = paced;
 }
 
+/* LP has all of the slack or none. */
+static bool note_token(struct hb_slo_slices *slices, bool ahead)
+{
+	bool changed = ahead != slices->ahead;
+	slices->ahead = ahead;
+	return changed;
+}
+
 /* HP's slice. */
 static int64_t high_of(const struct hb_slo_slices *slices)
 {
 	return slices->alone_ns > HB_DEFAULT_HIGH_TURN_LEAST_NS ? slices->alone_ns : HB_DEFAULT_HIGH_TURN_LEAST_NS;
 }
 
-static bool is_judged(const struct hb_request *request)
-{
-	return !request->paced || request->deadline_ns != HB_TIME_NEVER;
-}
-
 /* The slack in use: a slice of LP and two switches. */
 static int64_t used_ns(const struct hb_slo_slices *slices, int64_t slack_ns)
 {
-	return slack_ns / 8 * 7 * slices->share / SHARE_ALL;
-}
-
-/*
- * The part of a time that LP caused. Slices of LP make all tokens longer by the same factor; a pace that is slow for another reason
- * says nothing about LP.
- */
-static int64_t over_of(const struct hb_slo_slices *slices, int64_t slo_ns, int64_t took_ns)
-{
-	int64_t low_ns = used_ns(slices, hb_slo_budget_ns(slo_ns, slices->alone_ns));
-	if (slices->paced)
-		return (int64_t)((__int128)took_ns * low_ns / (high_of(slices) + low_ns));
-	return took_ns > slices->alone_ns ? took_ns - slices->alone_ns : 0;
+	uint32_t share = slices->paced ? SHARE_ALL : slices->share;
+	return slack_ns / 8 * 7 * share / SHARE_ALL;
 }
 
 bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const struct hb_request *request)
@@ -132,23 +124,26 @@ bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const stru
 	int64_t waited_ns = note_chain(slices, request), took_ns = request->took_ns;
 	if (!slices->learned)
 		return learn_alone(slices, took_ns);
-	slices->present_ns += took_ns;
-	took_ns += waited_ns;
-	slices->near += is_judged(request) && hb_slo_budget_zone(slo_ns, slices->alone_ns, took_ns,
-								 over_of(slices, slo_ns, took_ns)) >= HB_SLO_NEAR;
-	slices->in_batch++;
 	if (++slices->seen >= LEARN_AGAIN) {
 		slices->learned = false;
 		slices->seen = 0;
 		return true;
 	}
+	if (slices->paced)
+		return note_token(slices, request->ahead);
+	slices->present_ns += took_ns;
+	took_ns += waited_ns;
+	int64_t over_ns = took_ns > slices->alone_ns ? took_ns - slices->alone_ns : 0;
+	slices->near += hb_slo_budget_zone(slo_ns, slices->alone_ns, took_ns, over_ns) >= HB_SLO_NEAR;
+	slices->in_batch++;
 	return (slices->near > NEAR_MOST || slices->in_batch >= BATCH) && end_batch(slices, request->end_ns);
 }
 
 bool hb_slo_slices_get(const struct hb_slo_slices *slices, int64_t slo_ns, int64_t switch_ns, int64_t *low_ns,
 		       int64_t *high_ns)
 {
-	int64_t slack_ns = slices->learned ? hb_slo_budget_ns(slo_ns, slices->alone_ns) : 0;
+	bool is_open = slices->learned && (!slices->paced || slices->ahead);
+	int64_t slack_ns = is_open ? hb_slo_budget_ns(slo_ns, slices->alone_ns) : 0;
 	*low_ns = used_ns(slices, slack_ns) - 2 * switch_ns;
 	*high_ns = high_of(slices);
 	return *low_ns >= HB_DEFAULT_LOW_TURN_LEAST_NS;

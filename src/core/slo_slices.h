@@ -16,14 +16,18 @@
  * Example. A token takes 2.4 ms. With D = 8 ms L is at most 4.5 ms, and LP has up to 62 %
  * of a GPU on which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
  *
- * An eager request has gaps, and may wait for LP in each. So the share is not computed but
+ * Tokens (decide/token_pace.h): the share is 1 while the tokens are ahead of the objective, and 0 while they are behind
+ * (decide/token_credit.h). A step of a language model that also reads a prompt takes longer than A, so LP's slices make it
+ * late; the next tokens then make up for it.
+ *
+ * Other requests: an eager request has gaps, and may wait for LP in each. So the share is not computed but
  * found. It begins at a sixteenth. After a batch of 64 requests of which none came near
  * the objective (the last eighth of the slack) it grows by a sixteenth. When two of a batch
  * are near or miss the objective it is halved, and twice as many batches as before (at
  * most 64) without a near request must pass before it grows again.
  *
  * A is the second longest of 64 requests while LP has the smallest slices, so it contains
- * a switch; for tokens the mean of 64 paces (decide/token_pace.h). It is learned again after 4096 requests.
+ * a switch; for tokens the mean of 64 paces. It is learned again after 4096 requests.
  *
  * Requests that wait in the application are not seen. Half of the time since a chain of
  * requests began (decide/request_chain.h) is added to a request's time. The share is also
@@ -43,6 +47,7 @@
 struct hb_slo_slices {
 	int64_t slo_ns;                /* the objective of the last request */
 	bool paced;                    /* the last time was a mean of tokens */
+	bool ahead;                    /* tokens are ahead of the objective (decide/token_credit.h) */
 	bool learned;                  /* alone_ns is known, and LP may use the slack */
 	int64_t alone_ns;              /* A; 0 = not known */
 	int64_t longest_ns, second_ns; /* while alone_ns is learned */
@@ -50,7 +55,7 @@ struct hb_slo_slices {
 	uint32_t seen;                 /* requests since alone_ns was learned, or since learning began */
 	uint32_t in_batch, near;       /* requests of this batch; those near the objective or beyond it */
 	int64_t present_ns, batch_ns;  /* time of the requests of this batch; when it began */
-	uint32_t share;                /* of the slack, in sixteenths */
+	uint32_t share;                /* of the slack, in sixteenths; not for tokens */
 	uint32_t calm, patience;       /* batches since the share changed; those needed until it grows, 0 at first */
 	int64_t ended_ns, chain_ns;    /* end of the last request; begin of the chain that it belongs to */
 	uint32_t chained_ppm, of;      /* share of requests in chains, and of how many; smoothed from 128 on */

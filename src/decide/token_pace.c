@@ -37,6 +37,7 @@ enum hb_pace hb_token_pace_note(struct hb_token_pace *pace, int64_t slo_ns, int6
 	if (!pace->tokens) {
 		pace->n = 0;
 		pace->best_ns = 0;
+		pace->credit = (struct hb_token_credit){0};
 		return HB_PACE_NONE;
 	}
 	struct hb_token_times *own = &pace->last[pace->n++ % HB_PACE_TOKENS];
@@ -52,8 +53,12 @@ enum hb_pace hb_token_pace_note(struct hb_token_pace *pace, int64_t slo_ns, int6
 		pace->n = HB_PACE_TOKENS;
 	if (pace->n == HB_PACE_TOKENS)
 		learn_best(pace, &mean);
-	if (slo_ns && pace->best_ns > slo_ns)
+	if (slo_ns && pace->best_ns > slo_ns) {
+		pace->credit = (struct hb_token_credit){0};
 		return HB_PACE_NONE;
+	}
+	if (slo_ns)
+		hb_token_credit_note(&pace->credit, slo_ns, own->took_ns);
 	*times = mean;
 	return pace->n == HB_PACE_TOKENS ? HB_PACE_WINDOW : HB_PACE_BETWEEN;
 }

@@ -26,6 +26,8 @@
 #ifndef HB_DECIDE_TOKEN_PACE_H
 #define HB_DECIDE_TOKEN_PACE_H
 
+#include "decide/token_credit.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -55,6 +57,8 @@ struct hb_token_pace {
 	bool tokens;
 	int64_t best_ns;  /* least mean of a window without LP's part; rises slowly; 0 = not known */
 	int64_t ended_ns; /* end of the last request; 0 = there was none */
+	struct hb_token_credit
+		credit; /* while the service makes tokens and has an objective that is not shorter than its pace */
 };
 
 /*

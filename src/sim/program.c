@@ -387,6 +387,22 @@ static void record_latency(struct hb_simulation *simulation, struct hb_program *
 	program->latency_ns[program->n_latency++] = simulation->now_ns - program->arrival_ns;
 }
 
+/* An objective that was told applies to the mean time of tokens (decide/token_pace.h), and else to each request. */
+static void judge_latency(const struct hb_simulation *simulation, struct hb_program *program)
+{
+	int64_t slo_ns = program->tenant->slo_ns, now_ns = simulation->now_ns;
+	struct hb_token_times times = {.took_ns = now_ns - program->served_ns};
+	if (slo_ns <= 0)
+		return;
+	enum hb_pace pace = hb_token_pace_note(&program->token_pace, slo_ns, program->served_ns, now_ns, &times);
+	if (pace == HB_PACE_BETWEEN)
+		return;
+	uint64_t n = pace == HB_PACE_WINDOW ? HB_PACE_TOKENS : 1;
+	int64_t took_ns = pace == HB_PACE_WINDOW ? times.took_ns : now_ns - program->arrival_ns;
+	program->judged += n;
+	program->met += took_ns <= slo_ns ? n : 0;
+}
+
 /* Reports the request and the end of work to the core. */
 static void post_request(struct hb_simulation *simulation, struct hb_program *program)
 {
@@ -420,6 +436,7 @@ static void end_iteration(struct hb_simulation *simulation, struct hb_program *p
 		return;
 	}
 	record_latency(simulation, program);
+	judge_latency(simulation, program);
 	hb_simulation_span(simulation, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns,
 			   simulation->now_ns);
 	post_request(simulation, program);

@@ -19,6 +19,7 @@
 #include "decide/spatial_least.h"
 #include "decide/spatial_low.h"
 #include "decide/takeover_steps.h"
+#include "decide/token_pace.h"
 #include "gate/gate.h"
 #include "gpumodel/model.h"
 #include "sim/host_plan.h"
@@ -130,7 +131,9 @@ struct hb_program {
 	int64_t *latency_ns;
 	size_t n_latency, latency_capacity;
 	int64_t *end_ns; /* of each request, as latency_ns */
-	double *busy_ns; /* LP: for each interval of the result; NULL = none are wanted */
+	struct hb_token_pace token_pace;
+	uint64_t judged, met; /* requests that an objective was told for, and those within it */
+	double *busy_ns;      /* LP: for each interval of the result; NULL = none are wanted */
 	uint64_t iterations;
 	int64_t begun_ns, last_end_ns;
 };

@@ -233,6 +233,7 @@ static void fill_high(struct hb_sim_high *out, struct hb_program *program)
 	out->p90_ns = percentile(out->latency_ns, out->requests, 0.9);
 	out->p99_ns = percentile(out->latency_ns, out->requests, 0.99);
 	out->max_ns = out->requests ? out->latency_ns[out->requests - 1] : 0;
+	out->attainment = program->judged ? (double)program->met / (double)program->judged : 1;
 }
 
 /* Complete iterations per second; a part of one if none was completed. */
@@ -327,13 +328,13 @@ static int run_once(const struct hb_sim_options *options, const struct hb_mode *
 	return code;
 }
 
-static void set_attainment(struct hb_sim_high *high, int64_t slo_ns)
+/* For an SLO that was not told, and so is not about tokens. */
+static void set_attainment(struct hb_sim_high *high)
 {
 	uint64_t met = 0;
-	high->slo_ns = slo_ns;
-	for (; met < high->requests && slo_ns && high->latency_ns[met] <= slo_ns;)
+	for (; met < high->requests && high->slo_ns && high->latency_ns[met] <= high->slo_ns;)
 		met++;
-	high->attainment = slo_ns && high->requests ? (double)met / (double)high->requests : 1;
+	high->attainment = high->slo_ns && high->requests ? (double)met / (double)high->requests : 1;
 }
 
 /* Runs one tenant alone; SLOs and relative speeds refer to this run. */
@@ -372,16 +373,17 @@ static int compare_with_alone(const struct hb_sim_options *options, const struct
 			      struct hb_sim_result *result, struct hb_error *error)
 {
 	for (uint32_t i = 0; i < result->n_high; i++) {
-		int64_t slo = options->high[i].slo_ns;
-		if (slo < 0) {
-			struct hb_sim_result alone;
-			int code = run_alone(options, spec, true, i, &alone, error);
-			if (code)
-				return code;
-			slo = alone.high[0].p99_ns;
-			hb_sim_result_fini(&alone);
-		}
-		set_attainment(&result->high[i], slo);
+		struct hb_sim_high *high = &result->high[i];
+		high->slo_ns = options->high[i].slo_ns;
+		if (high->slo_ns >= 0)
+			continue;
+		struct hb_sim_result alone;
+		int code = run_alone(options, spec, true, i, &alone, error);
+		if (code)
+			return code;
+		high->slo_ns = alone.high[0].p99_ns;
+		hb_sim_result_fini(&alone);
+		set_attainment(high);
 	}
 	for (uint32_t i = 0; i < result->n_low; i++) {
 		struct hb_sim_result alone;

@@ -9,7 +9,7 @@
 
 struct service {
 	int64_t slo_ns; /* 0 = SLO_NS */
-	bool paced;
+	bool paced, ahead;
 	struct hb_slo_slices slices;
 	int64_t now_ns;
 };
@@ -19,8 +19,10 @@ static unsigned serve(struct service *service, unsigned count, int64_t pause_ns,
 {
 	unsigned changes = 0;
 	for (unsigned i = 0; i < count; i++) {
-		struct hb_request request = {
-			.begin_ns = service->now_ns + pause_ns, .took_ns = took_ns, .paced = service->paced};
+		struct hb_request request = {.begin_ns = service->now_ns + pause_ns,
+					     .took_ns = took_ns,
+					     .paced = service->paced,
+					     .ahead = service->ahead};
 		request.end_ns = service->now_ns = request.begin_ns + took_ns;
 		changes += hb_slo_slices_note(&service->slices, service->slo_ns ? service->slo_ns : SLO_NS, &request);
 	}
@@ -102,7 +104,13 @@ static void times_of_tokens_are_not_compared_with_those_of_requests(void **state
 	assert_int_equal(low_slice(&service), 0);
 	service.paced = true;
 	assert_int_equal(serve(&service, 64, MS / 100, 3 * MS), 1);
-	assert_true(low_slice(&service) > 0);
+	assert_int_equal(low_slice(&service), 0);
+	service.ahead = true;
+	assert_int_equal(serve(&service, 2, MS / 100, 3 * MS), 1);
+	assert_int_equal(low_slice(&service), 17 * MS / 8 * 7 - 2 * SWITCH_NS);
+	service.ahead = false;
+	assert_int_equal(serve(&service, 2, MS / 100, 3 * MS), 1);
+	assert_int_equal(low_slice(&service), 0);
 }
 
 /* The time alone of tokens is the mean, so that a prompt among them does not hide the slack. */

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests when LP may delay tokens (decide/token_credit.h). */
+#include "decide/token_credit.h"
+
+#include "base/rng.h"
+#include "decide/token_pace.h"
+#include "unit.h"
+
+#define MS INT64_C(1000000)
+#define SLO_NS (8 * MS)
+#define TOKENS 4000
+
+static void lp_may_delay_until_the_credit_is_used_up(void **state)
+{
+	struct hb_token_credit credit = {0};
+	hb_token_credit_note(&credit, SLO_NS, 3 * MS);
+	assert_true(credit.is_open);
+	hb_token_credit_note(&credit, SLO_NS, 9 * MS);
+	assert_true(credit.is_open);
+	hb_token_credit_note(&credit, SLO_NS, 9 * MS);
+	assert_false(credit.is_open);
+	assert_int_equal(credit.credit_ns, 0);
+}
+
+static void it_takes_half_of_the_objective_to_begin(void **state)
+{
+	struct hb_token_credit credit = {0};
+	hb_token_credit_note(&credit, SLO_NS, 4 * MS);
+	assert_false(credit.is_open);
+	hb_token_credit_note(&credit, SLO_NS, 6 * MS);
+	assert_true(credit.is_open);
+	/* A little credit is enough to go on. */
+	hb_token_credit_note(&credit, SLO_NS, 10 * MS);
+	assert_true(credit.is_open);
+}
+
+static void a_long_calm_time_gives_the_credit_of_one_token(void **state)
+{
+	struct hb_token_credit credit = {0};
+	for (int i = 0; i < 100; i++)
+		hb_token_credit_note(&credit, SLO_NS, 2 * MS);
+	assert_int_equal(credit.credit_ns, SLO_NS);
+}
+
+static void old_debt_is_forgotten(void **state)
+{
+	struct hb_token_credit credit = {0};
+	for (int i = 0; i < 100; i++)
+		hb_token_credit_note(&credit, SLO_NS, 30 * MS);
+	assert_int_equal(credit.credit_ns, -HB_PACE_TOKENS * SLO_NS);
+	for (int i = 0; i < 26; i++) /* 5 ms each: -128 to 2 ms */
+		hb_token_credit_note(&credit, SLO_NS, 2 * MS);
+	assert_false(credit.is_open);
+	hb_token_credit_note(&credit, SLO_NS, 2 * MS);
+	assert_true(credit.is_open);
+}
+
+/* Steps of 2 to 6.5 ms, which LP makes up to 15 ms long: every answer of 16 tokens keeps the objective. */
+static void every_answer_keeps_the_objective(void **state)
+{
+	struct hb_token_credit credit = {0};
+	struct hb_rng rng;
+	int64_t took_ns[TOKENS];
+	int delayed = 0;
+	hb_rng_init(&rng, 7, 0);
+	for (int i = 0; i < TOKENS; i++) {
+		took_ns[i] = 2 * MS + (int64_t)hb_rng_below(&rng, 9 * MS / 2);
+		if (credit.is_open) {
+			took_ns[i] += (int64_t)hb_rng_below(&rng, 17 * MS / 2);
+			delayed++;
+		}
+		hb_token_credit_note(&credit, SLO_NS, took_ns[i]);
+	}
+	int64_t sum_ns = 0, longest_ns = 0;
+	for (int i = 0; i < TOKENS; i++) {
+		sum_ns += took_ns[i] - (i >= HB_PACE_TOKENS ? took_ns[i - HB_PACE_TOKENS] : 0);
+		longest_ns = sum_ns > longest_ns ? sum_ns : longest_ns;
+	}
+	assert_true(longest_ns <= HB_PACE_TOKENS * SLO_NS);
+	assert_true(longest_ns > HB_PACE_TOKENS * SLO_NS / 8 * 7);
+	assert_true(delayed > TOKENS / 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lp_may_delay_until_the_credit_is_used_up),
+		cmocka_unit_test(it_takes_half_of_the_objective_to_begin),
+		cmocka_unit_test(a_long_calm_time_gives_the_credit_of_one_token),
+		cmocka_unit_test(old_debt_is_forgotten),
+		cmocka_unit_test(every_answer_keeps_the_objective),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
