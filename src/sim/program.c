@@ -387,7 +387,7 @@ static void record_latency(struct hb_simulation *simulation, struct hb_program *
 	program->latency_ns[program->n_latency++] = simulation->now_ns - program->arrival_ns;
 }
 
-/* An objective that was told applies to the mean time of tokens (decide/token_pace.h), and else to each request. */
+/* A stated objective applies to the mean time of tokens (decide/token_pace.h), and else to each request. */
 static void judge_latency(const struct hb_simulation *simulation, struct hb_program *program)
 {
 	int64_t slo_ns = program->tenant->slo_ns, now_ns = simulation->now_ns;

@@ -132,7 +132,7 @@ struct hb_program {
 	size_t n_latency, latency_capacity;
 	int64_t *end_ns; /* of each request, as latency_ns */
 	struct hb_token_pace token_pace;
-	uint64_t judged, met; /* requests that an objective was told for, and those within it */
+	uint64_t judged, met; /* requests with a stated objective, and those within it */
 	double *busy_ns;      /* LP: for each interval of the result; NULL = none are wanted */
 	uint64_t iterations;
 	int64_t begun_ns, last_end_ns;

@@ -29,7 +29,7 @@ static void it_takes_half_of_the_objective_to_begin(void **state)
 	assert_false(credit.is_open);
 	hb_token_credit_note(&credit, SLO_NS, 6 * MS);
 	assert_true(credit.is_open);
-	/* A little credit is enough to go on. */
+	/* A little credit is enough to continue. */
 	hb_token_credit_note(&credit, SLO_NS, 10 * MS);
 	assert_true(credit.is_open);
 }
