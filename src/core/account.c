@@ -137,7 +137,7 @@ static void set_deadline(struct hb_slot *slot, struct hb_request *request)
 	if (pace == HB_PACE_NONE || !slo_ns || slot->tenant.slo_auto)
 		return;
 	request->paced = true;
-	request->ahead = slot->pace.credit.is_open;
+	request->credit_open = slot->pace.credit.is_open;
 	request->took_ns = times.took_ns;
 	request->harm_ns = times.excess_ns;
 	request->deadline_ns = pace == HB_PACE_WINDOW ? request->end_ns + slo_ns - times.took_ns : HB_TIME_NEVER;

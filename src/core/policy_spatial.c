@@ -119,8 +119,9 @@ static void apply_allowance(struct hb_policy *policy, uint32_t tenant)
 }
 
 /*
- * Finds the request's kind, which then counts as served. One that returns after others has forgotten its pauses. One that
- * turns out to be tokens begins again: single tokens that missed the objective say nothing about their mean.
+ * Finds the request's kind, which then counts as served. A new kind, and one whose requests become tokens or stop being
+ * tokens, begins with ALLOWANCE_START, because an objective for means says nothing about single requests. A kind in a trial
+ * or a pause that was not served for a second while another one was begins again with ALLOWANCE_LEAST.
  */
 static struct spatial_kind *find_kind(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
 {

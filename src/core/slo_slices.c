@@ -98,10 +98,10 @@ static void note_terms(struct hb_slo_slices *slices, int64_t slo_ns, bool paced)
 }
 
 /* LP has all of the slack or none. */
-static bool note_token(struct hb_slo_slices *slices, bool ahead)
+static bool note_token(struct hb_slo_slices *slices, bool credit_open)
 {
-	bool changed = ahead != slices->ahead;
-	slices->ahead = ahead;
+	bool changed = credit_open != slices->credit_open;
+	slices->credit_open = credit_open;
 	return changed;
 }
 
@@ -130,7 +130,7 @@ bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const stru
 		return true;
 	}
 	if (slices->paced)
-		return note_token(slices, request->ahead);
+		return note_token(slices, request->credit_open);
 	slices->present_ns += took_ns;
 	took_ns += waited_ns;
 	int64_t over_ns = took_ns > slices->alone_ns ? took_ns - slices->alone_ns : 0;
@@ -142,7 +142,7 @@ bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const stru
 bool hb_slo_slices_get(const struct hb_slo_slices *slices, int64_t slo_ns, int64_t switch_ns, int64_t *low_ns,
 		       int64_t *high_ns)
 {
-	bool is_open = slices->learned && (!slices->paced || slices->ahead);
+	bool is_open = slices->learned && (!slices->paced || slices->credit_open);
 	int64_t slack_ns = is_open ? hb_slo_budget_ns(slo_ns, slices->alone_ns) : 0;
 	*low_ns = used_ns(slices, slack_ns) - 2 * switch_ns;
 	*high_ns = high_of(slices);

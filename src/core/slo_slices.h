@@ -7,18 +7,18 @@
  * that is at least an eighth of A. LP gets a share of 7/8 of the slack:
  *
  *	HP's slice  H = A, at least 1 ms
- *	LP's slice  L = share (D - A) 7/8 - 2 S      S: a context switch
+ *	LP's slice  L = share (D - A) 7/8 - 2 S      S: a context switch, 0.19 ms
  *
- * Below L = 0.5 ms the slack is not used. A request without gaps waits for at most one
+ * Below L = 0.5 ms the slack is not used: LP has its smallest slices (1 us), as without an objective. A request without gaps waits for at most one
  * slice of LP: before it begins, or, if requests follow each other without a pause, once
  * in H of HP's work. So it ends within A + L + 2 S. LP gets L / (L + H + 2 S) of the time in
  * which a request is present (has begun and not ended).
  * Example. A token takes 2.4 ms. With D = 8 ms L is at most 4.5 ms, and LP has up to 62 %
  * of a GPU on which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
  *
- * Tokens (decide/token_pace.h): the share is 1 while the tokens are ahead of the objective, and 0 while they are behind
- * (decide/token_credit.h). A step of a language model that also reads a prompt takes longer than A, so LP's slices make it
- * late; the next tokens then make up for it.
+ * Tokens (decide/token_pace.h): the share is 1 while their credit is open, and else 0 (decide/token_credit.h). A step of
+ * a language model that also reads a prompt takes longer than A, and several slices of LP make it late. The next tokens
+ * then make up for it.
  *
  * Other requests: an eager request has gaps, and may wait for LP in each. So the share is not computed but
  * found. It begins at a sixteenth. After a batch of 64 requests of which none came near
@@ -27,7 +27,7 @@
  * most 64) without a near request must pass before it grows again.
  *
  * A is the second longest of 64 requests while LP has the smallest slices, so it contains
- * a switch; for tokens the mean of 64 paces. It is learned again after 4096 requests.
+ * a switch; for tokens the mean of 64 values, each the mean time of 16 tokens. It is learned again after 4096 requests.
  *
  * Requests that wait in the application are not seen. Half of the time since a chain of
  * requests began (decide/request_chain.h) is added to a request's time. The share is also
@@ -47,7 +47,7 @@
 struct hb_slo_slices {
 	int64_t slo_ns;                /* the objective of the last request */
 	bool paced;                    /* the last time was a mean of tokens */
-	bool ahead;                    /* tokens are ahead of the objective (decide/token_credit.h) */
+	bool credit_open;              /* of tokens (decide/token_credit.h) */
 	bool learned;                  /* alone_ns is known, and LP may use the slack */
 	int64_t alone_ns;              /* A; 0 = not known */
 	int64_t longest_ns, second_ns; /* while alone_ns is learned */

@@ -65,7 +65,7 @@ struct hb_request {
 	bool queued;         /* another request of the tenant was unfinished when this one began */
 	int64_t took_ns;     /* its duration; if paced, the mean of the last requests (decide/token_pace.h) */
 	bool paced;          /* the objective applies to that mean */
-	bool ahead;          /* paced, and LP may delay the next one (decide/token_credit.h) */
+	bool credit_open;    /* paced, and LP may delay the next token (decide/token_credit.h) */
 	bool measured;       /* harm_ns is known */
 	int64_t harm_ns;     /* delay of the request caused by LP */
 	uint32_t kind;       /* below HB_REQUEST_KINDS */

@@ -3,7 +3,8 @@
  * Chains of requests. A request that begins within 1 ms of the end of the one before is in a chain. Either it was caused by
  * the one before, as tokens are, or it waited for it in the application, where nobody sees it; on average for half of the
  * time since the chain began. A service of which seven of eight requests are in chains makes tokens: no service that meets
- * an objective has such a queue.
+ * an objective has such a queue. Whether an objective applies to a mean of tokens is decided by token_pace.h, with gaps of
+ * up to 3 ms.
  */
 #ifndef HB_DECIDE_REQUEST_CHAIN_H
 #define HB_DECIDE_REQUEST_CHAIN_H

@@ -40,7 +40,7 @@ static struct hb_spatial_kind *kind_of(const struct hb_spatial_high *high)
 static uint32_t next_launches(const struct hb_spatial_high *high, uint32_t reserve)
 {
 	int64_t for_ns;
-	if (!high->serving || !reserve || !kind_of(high)->guard.follows)
+	if (!high->serving || !kind_of(high)->guard.follows)
 		return 0;
 	uint32_t sms = hb_spatial_kind_next_need(kind_of(high), high->position, reserve, &for_ns);
 	int64_t units = for_ns / HB_SPATIAL_NEXT_UNIT_NS;
@@ -54,14 +54,10 @@ static uint32_t next_launches(const struct hb_spatial_high *high, uint32_t reser
 static void tell_reserve(struct hb_spatial_high *high)
 {
 	const struct hb_spatial_guard *guard = &kind_of(high)->guard;
-	uint32_t reserve = hb_spatial_guard_reserve(guard), gaps = guard->gaps;
-	if (!high->beacon)
-		return;
-	if (high->open) {
-		reserve = 0;
-		gaps = HB_SPATIAL_GAPS_MOST;
-	}
-	put32(&high->beacon->reserve, reserve | next_launches(high, reserve) | gaps << HB_SPATIAL_GAPS_SHIFT);
+	uint32_t reserve = hb_spatial_guard_reserve(guard);
+	if (high->beacon)
+		put32(&high->beacon->reserve,
+		      reserve | next_launches(high, reserve) | guard->gaps << HB_SPATIAL_GAPS_SHIFT);
 }
 
 void hb_spatial_high_tell(struct hb_spatial_high *high)
@@ -162,7 +158,7 @@ static bool is_closed_request(const struct hb_spatial_high *high)
 	uint32_t n = high->requests, row = n - n % HB_SPATIAL_CLOSED_RUN;
 	bool early = n < HB_SPATIAL_CLOSED_EVERY && row >= EARLY_LEAST && !(row & (row - 1));
 	return n < HB_SPATIAL_FIRST_CLOSED || n % HB_SPATIAL_CLOSED_EVERY < HB_SPATIAL_CLOSED_RUN || early ||
-	       is_new(high);
+	       is_new(high) || kind_of(high)->guard.gated > 0;
 }
 
 static void count_new(struct hb_spatial_high *high)
@@ -194,36 +190,17 @@ static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, in
 	return budget_ns > share_ns ? budget_ns : share_ns;
 }
 
-/* Whether tokens may be delayed as long as their mean time keeps the objective. */
-static bool has_credit(const struct hb_spatial_high *high)
+static uint32_t allowed_ns(const struct hb_spatial_high *high)
 {
-	return high->allowance_ppm && hb_slo_budget_ns(objective_ns(high), high->token_alone_ns);
-}
-
-static int64_t token_delay_ns(const struct hb_spatial_high *high)
-{
-	const struct hb_token_credit *credit = &high->pace.credit;
-	int64_t delay_ns = hb_token_credit_delay_ns(credit, objective_ns(high), high->token_alone_ns);
-	if (!credit->is_open)
-		return 0;
-	return delay_ns < UINT32_MAX ? delay_ns : UINT32_MAX;
-}
-
-static uint32_t allowed_ns(const struct hb_spatial_high *high, bool credit)
-{
-	if (high->closed)
-		return 0;
-	return (uint32_t)(credit ? token_delay_ns(high) : terms_of(high, high->alone_ns, objective_ns(high)));
+	return high->closed ? 0 : (uint32_t)terms_of(high, high->alone_ns, objective_ns(high));
 }
 
 /* Computes the allowance of the next request. An allowance of 0 in the policy also closes it. */
 static uint32_t choose_allowance(struct hb_spatial_high *high)
 {
-	bool credit = has_credit(high);
-	high->closed = is_closed_request(high) || (!credit && kind_of(high)->guard.gated > 0);
-	uint32_t allow_ns = allowed_ns(high, credit);
+	high->closed = is_closed_request(high);
+	uint32_t allow_ns = allowed_ns(high);
 	high->closed = !allow_ns;
-	high->open = credit && allow_ns;
 	return allow_ns;
 }
 
@@ -244,8 +221,7 @@ void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t
 	uint32_t allow_ns = choose_allowance(high);
 	if (!beacon)
 		return;
-	put64(&beacon->latest_ns,
-	      high->open ? INT64_MAX : high->deadline_ns); /* one token may miss an SLO for the mean */
+	put64(&beacon->latest_ns, high->deadline_ns);
 	put32(&beacon->allow_ns, allow_ns);
 	put64(&beacon->expect_ns, 0);
 	tell_position(high, now_ns);
@@ -349,12 +325,20 @@ static int64_t excess_of(const struct hb_spatial_kind *kind, const struct taken 
 	return taken->reported && (own_pace || wait_ns < all_ns) ? wait_ns : all_ns;
 }
 
-/* Returns the zone of a request that has ended. One of a chain arrived at some time since the chain began; on average it has waited for half of that time. */
+/*
+ * Returns the zone of a request that has ended, or of the mean time of the last tokens. A request of a chain arrived at some time since the chain began. On average
+ * it has waited for half of that time.
+ */
 static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct taken *taken, int64_t excess_ns,
 				int64_t objective)
 {
 	const struct hb_spatial_kind *kind = kind_of(high);
 	int64_t took_ns = taken->all_ns;
+	if (high->of_tokens != HB_PACE_NONE) {
+		enum hb_slo_zone zone = hb_slo_budget_zone(objective, high->tokens.alone_ns, high->tokens.took_ns,
+							   high->tokens.excess_ns);
+		return zone == HB_SLO_NONE || high->of_tokens == HB_PACE_WINDOW ? zone : HB_SLO_CALM;
+	}
 	if (hb_chain_may_wait(kind->chained_ppm)) {
 		took_ns += high->queue.waited_ns / 2;
 		excess_ns += high->queue.excess_ns / 2;
@@ -380,8 +364,7 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
 	high->harm_ns = excess_ns > 0 ? excess_ns : 0;
 	lesson.excess_ns = excess_ns;
-	if (!high->open)
-		hb_spatial_guard_note(&kind->guard, &lesson);
+	hb_spatial_guard_note(&kind->guard, &lesson);
 	if (!high->beacon)
 		return;
 	atomic_store_explicit(&high->beacon->excess_ns, (int32_t)excess_ns, memory_order_relaxed);
@@ -397,8 +380,8 @@ static void learn_pace(struct hb_spatial_high *high, const struct taken *taken, 
 		times.alone_ns = kind->alone_ns;
 		times.excess_ns = excess_ns > 0 ? excess_ns : 0;
 	}
-	enum hb_pace pace = hb_token_pace_note(&high->pace, high->slo_ns, high->begin_ns, end_ns, &times);
-	high->token_alone_ns = pace == HB_PACE_NONE ? 0 : times.alone_ns;
+	high->of_tokens = hb_token_pace_note(&high->pace, high->slo_ns, high->begin_ns, end_ns, &times);
+	high->tokens = times;
 }
 
 /* The request belongs to this kind; what follows learns for it, and publishes its limits. */
@@ -435,10 +418,9 @@ static void learn_request(struct hb_spatial_high *high, const struct taken *take
 	count_new(high);
 	high->requests++;
 	kind_of(high)->requests++;
-	uint32_t allow_ns = choose_allowance(high);
 	tell_reserve(high);
 	if (high->beacon)
-		put32(&high->beacon->allow_ns, allow_ns);
+		put32(&high->beacon->allow_ns, choose_allowance(high));
 }
 
 void hb_spatial_high_end(struct hb_spatial_high *high, int64_t now_ns)

@@ -39,11 +39,8 @@
  *
  * Everything that is learned belongs to a kind of request (spatial_kind.h). Each kind has a
  * guard, which limits LP by the delay that it caused (spatial_guard.h), and with an SLO a
- * budget (slo_budget.h). When the SLO changes, the guards forget their back-off.
- *
- * Tokens. The SLO of a service that makes tokens applies to their mean time (token_pace.h). If it leaves slack, no guard
- * limits LP. While the tokens are ahead of the SLO, LP runs on all SMs and may delay the next token until the credit is
- * used up (token_credit.h). While they are behind, LP waits.
+ * budget (slo_budget.h). The SLO of a service that makes tokens applies to their mean time
+ * (token_pace.h). When the SLO changes, the guards forget their back-off.
  */
 #ifndef HB_DECIDE_SPATIAL_HIGH_H
 #define HB_DECIDE_SPATIAL_HIGH_H
@@ -70,7 +67,6 @@ struct hb_spatial_high {
 	int64_t wait_since_ns; /* -1 = the process does not wait */
 	uint32_t launches, position;
 	bool serving, closed;
-	bool open;                               /* a token that LP may delay until its credit is used up */
 	bool was_closed;                         /* `closed` of the request before */
 	bool foreseen;                           /* the request began when one was expected */
 	int64_t expect_from_ns, expect_until_ns; /* the next request is expected between these times */
@@ -80,7 +76,8 @@ struct hb_spatial_high {
 	/* learned */
 	struct hb_spatial_queue queue;
 	struct hb_token_pace pace;
-	int64_t token_alone_ns; /* mean time of the last tokens without LP; 0 = the service makes no tokens */
+	struct hb_token_times tokens; /* means of the last tokens, unless of_tokens is HB_PACE_NONE */
+	enum hb_pace of_tokens;
 	uint32_t requests;
 	uint32_t new_left; /* requests that may still be closed because their kind is new */
 	struct hb_spatial_kinds kinds;

@@ -4,24 +4,13 @@
 
 #include "decide/token_pace.h"
 
-static int64_t token_share_ns(int64_t slo_ns)
-{
-	return slo_ns - slo_ns / 8;
-}
-
 void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns)
 {
 	int64_t least_ns = -HB_PACE_TOKENS * slo_ns;
-	credit->credit_ns += token_share_ns(slo_ns) - took_ns;
+	credit->credit_ns += slo_ns - slo_ns / 8 - took_ns;
 	if (credit->credit_ns > slo_ns)
 		credit->credit_ns = slo_ns;
 	else if (credit->credit_ns < least_ns)
 		credit->credit_ns = least_ns;
 	credit->is_open = credit->credit_ns > (credit->is_open ? 0 : slo_ns / 2 - 1);
-}
-
-int64_t hb_token_credit_delay_ns(const struct hb_token_credit *credit, int64_t slo_ns, int64_t alone_ns)
-{
-	int64_t delay_ns = credit->credit_ns + token_share_ns(slo_ns) - alone_ns;
-	return delay_ns > 0 ? delay_ns : 0;
 }

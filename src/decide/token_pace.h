@@ -17,7 +17,7 @@
  * than the best pace of the service, so it is meant for single requests.
  *
  * Example. Steps take 1.4 ms, one in eight 10 ms. The objective is 6 ms. The pace is
- * 2.5 ms alone, so LP may make the steps 2.4 times as long.
+ * 2.5 ms alone, so LP may make the mean 2.4 times as long; with a margin of an eighth (token_credit.h), 2.1 times.
  *
  * Bad at: services with more than 450 requests/s that make no tokens, because the
  * objective then applies to the mean of 16 of them; short texts. A text of four tokens, of which two fell on long steps, is slower than
@@ -43,7 +43,7 @@ struct hb_token_times {
 };
 
 enum hb_pace {
-	HB_PACE_NONE,    /* the service makes no tokens: judge the request by its own times */
+	HB_PACE_NONE, /* judge the request by its own times: no tokens, less than 16 of them, or an SLO below their pace */
 	HB_PACE_BETWEEN, /* do not judge this request; the next window of HB_PACE_TOKENS has not ended */
 	HB_PACE_WINDOW,  /* judge the means */
 };

@@ -102,7 +102,7 @@ struct model_cohort {
 	uint8_t count[HB_GPU_MODEL_SMS_MAX]; /* resident blocks on each SM */
 };
 
-/* The duration of a hold that was released before it started: it ends as soon as it starts. */
+/* Written to duration_ns of a hold (a takeover kernel) that is released. One that has not started ends as soon as it starts. */
 #define MODEL_RELEASED_NS 1
 
 struct model_kernel {

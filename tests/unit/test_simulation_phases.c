@@ -156,7 +156,7 @@ static void an_objective_gives_low_more(void **state)
 	print_message("LP %.3f without, %.3f with an objective; attainment %.4f\n", without.low[0].relative,
 		      with.low[0].relative, with.high[0].attainment);
 	assert_true(with.low[0].relative > 1.25 * without.low[0].relative);
-	/* The objective is for the mean of 16 tokens; this is the share of single tokens. */
+	/* The objective is for the mean of 16 tokens. */
 	assert_true(with.high[0].attainment >= 0.98);
 	hb_sim_result_fini(&without);
 	hb_sim_result_fini(&with);

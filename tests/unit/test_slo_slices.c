@@ -9,7 +9,7 @@
 
 struct service {
 	int64_t slo_ns; /* 0 = SLO_NS */
-	bool paced, ahead;
+	bool paced, credit_open;
 	struct hb_slo_slices slices;
 	int64_t now_ns;
 };
@@ -22,7 +22,7 @@ static unsigned serve(struct service *service, unsigned count, int64_t pause_ns,
 		struct hb_request request = {.begin_ns = service->now_ns + pause_ns,
 					     .took_ns = took_ns,
 					     .paced = service->paced,
-					     .ahead = service->ahead};
+					     .credit_open = service->credit_open};
 		request.end_ns = service->now_ns = request.begin_ns + took_ns;
 		changes += hb_slo_slices_note(&service->slices, service->slo_ns ? service->slo_ns : SLO_NS, &request);
 	}
@@ -105,10 +105,10 @@ static void times_of_tokens_are_not_compared_with_those_of_requests(void **state
 	service.paced = true;
 	assert_int_equal(serve(&service, 64, MS / 100, 3 * MS), 1);
 	assert_int_equal(low_slice(&service), 0);
-	service.ahead = true;
+	service.credit_open = true;
 	assert_int_equal(serve(&service, 2, MS / 100, 3 * MS), 1);
 	assert_int_equal(low_slice(&service), 17 * MS / 8 * 7 - 2 * SWITCH_NS);
-	service.ahead = false;
+	service.credit_open = false;
 	assert_int_equal(serve(&service, 2, MS / 100, 3 * MS), 1);
 	assert_int_equal(low_slice(&service), 0);
 }

@@ -195,7 +195,7 @@ static bool is_limited_after_chains(int length)
 		service->now_ns = service->high.last_end_ns + (i % length ? 30 * US : 10 * MS);
 		serve(service, MANY, service->high.closed ? 2 * MS : 2300 * US);
 	}
-	bool limited = reserve_of(service) > 2;
+	bool limited = service->high.kinds.last->guard.reserve > 2;
 	free(service);
 	return limited;
 }
@@ -204,63 +204,6 @@ static void a_queue_uses_up_slack_and_a_chain_of_tokens_does_not(void **state)
 {
 	assert_false(is_limited_after_chains(32));
 	assert_true(is_limited_after_chains(2));
-}
-
-/* Serves tokens of took_ns with pauses of 30 us; those without LP take 2 ms. Returns how many LP could delay. */
-static uint32_t serve_tokens(struct service *service, int n, int64_t took_ns)
-{
-	uint32_t open = 0;
-	for (int i = 0; i < n; i++) {
-		service->now_ns = service->high.last_end_ns + 30 * US;
-		hb_spatial_high_begin(&service->high, service->now_ns, 0);
-		open += service->high.open;
-		service->now_ns += service->high.closed ? 2 * MS : took_ns;
-		hb_spatial_high_launch(&service->high, service->now_ns);
-		hb_spatial_high_end(&service->high, service->now_ns);
-	}
-	return open;
-}
-
-static void tokens_ahead_of_the_objective_leave_lp_all_sms(void **state)
-{
-	struct service *service = *state;
-	hb_spatial_high_set_slo(&service->high, 8 * MS);
-	serve_tokens(service, 100, 3 * MS);
-	assert_true(serve_tokens(service, 1, 3 * MS));
-	assert_int_equal(service->beacon->reserve, HB_SPATIAL_GAPS_MOST << HB_SPATIAL_GAPS_SHIFT);
-	/* The credit of 8 ms and what the next token has left of its 7 ms. */
-	assert_in_range(service->beacon->allow_ns, 12900 * US, 13100 * US);
-	assert_int_equal(service->high.pace.credit.credit_ns, 8 * MS);
-}
-
-static void tokens_behind_the_objective_let_lp_wait(void **state)
-{
-	struct service *service = *state;
-	hb_spatial_high_set_slo(&service->high, 8 * MS);
-	serve_tokens(service, 100, 3 * MS);
-	assert_in_range(serve_tokens(service, 1, 17 * MS), 1, 1);
-	assert_false(service->high.open);
-	assert_int_equal(service->beacon->allow_ns, 0);
-	assert_true(reserve_of(service) > 0);
-	/* 10 ms too much, and two tokens that save 5 ms each: the credit has to reach 4 ms first. */
-	assert_int_equal(serve_tokens(service, 1, 3 * MS), 0);
-	assert_true(serve_tokens(service, 3, 3 * MS) > 0);
-	/* In the long run 9 ms beside LP and 2 ms without it have a mean of 7 ms. */
-	uint32_t open = serve_tokens(service, 7000, 9 * MS);
-	assert_in_range(open, 4700, 5050);
-}
-
-static void tokens_without_slack_follow_the_rule_without_an_objective(void **state)
-{
-	struct service *service = *state;
-	hb_spatial_high_set_slo(&service->high, 2200 * US);
-	assert_int_equal(serve_tokens(service, 300, 2100 * US), 0);
-	assert_in_range(service->beacon->allow_ns, 90 * US, 110 * US);
-	/* The daemon lets LP wait, whatever the slack. */
-	hb_spatial_high_set_slo(&service->high, 8 * MS);
-	service->high.allowance_ppm = 0;
-	assert_int_equal(serve_tokens(service, 300, 2100 * US), 0);
-	assert_int_equal(service->beacon->allow_ns, 0);
 }
 
 static uint32_t next_of(const struct service *service)
@@ -389,9 +332,6 @@ int main(void)
 		TEST(a_tight_objective_changes_nothing),
 		TEST(zones),
 		TEST(a_queue_uses_up_slack_and_a_chain_of_tokens_does_not),
-		TEST(tokens_ahead_of_the_objective_leave_lp_all_sms),
-		TEST(tokens_behind_the_objective_let_lp_wait),
-		TEST(tokens_without_slack_follow_the_rule_without_an_objective),
 		TEST(the_reserve_follows_the_launches_of_a_kind),
 		TEST(launches_of_unknown_shape_need_the_reserve),
 		TEST(a_pause_hardly_changes_the_mean_gap),
