@@ -69,7 +69,7 @@ enum spatial_phase { PHASE_OPEN, PHASE_TRIAL, PHASE_GATED };
 /* Holds what is known of one kind of request. */
 struct spatial_kind {
 	bool seen;
-	bool paced;      /* judged by the mean time of tokens */
+	bool paced;      /* it was judged by the mean time of tokens */
 	int64_t seen_ns; /* end of the last such request */
 	enum spatial_phase phase;
 	uint32_t allowance_ppm; /* the allowance outside of trials */
@@ -119,9 +119,9 @@ static void apply_allowance(struct hb_policy *policy, uint32_t tenant)
 }
 
 /*
- * Finds the request's kind, which then counts as served. A new kind, and one whose requests become tokens or stop being
- * tokens, begins with ALLOWANCE_START, because an objective for means says nothing about single requests. A kind in a trial
- * or a pause that was not served for a second while another one was begins again with ALLOWANCE_LEAST.
+ * Finds the request's kind, which then counts as served. A new kind begins with ALLOWANCE_START, and so does, once, a kind
+ * that turns out to be tokens: that single tokens missed the objective says nothing about their mean. A kind in a trial or
+ * a pause that was not served for a second while another one was begins again with ALLOWANCE_LEAST.
  */
 static struct spatial_kind *find_kind(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
 {
@@ -131,12 +131,12 @@ static struct spatial_kind *find_kind(struct hb_policy *policy, uint32_t tenant,
 	bool others = false;
 	for (uint32_t i = 0; i < HB_REQUEST_KINDS; i++)
 		others |= state->kinds[i].seen && state->kinds[i].seen_ns > kind->seen_ns;
-	bool is_new = !kind->seen || kind->paced != request->paced;
+	bool paced = kind->paced || request->paced, is_new = !kind->seen || paced != kind->paced;
 	if (is_new || (others && kind->phase != PHASE_OPEN && now_ns - kind->seen_ns > SERVED_NS))
 		*kind = (struct spatial_kind){.allowance_ppm = is_new ? ALLOWANCE_START : ALLOWANCE_LEAST,
 					      .alarm_ppm = ALARM};
 	kind->seen = true;
-	kind->paced = request->paced;
+	kind->paced = paced;
 	kind->seen_ns = now_ns;
 	return kind;
 }

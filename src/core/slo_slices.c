@@ -97,14 +97,6 @@ static void note_terms(struct hb_slo_slices *slices, int64_t slo_ns, bool paced)
 	slices->paced = paced;
 }
 
-/* LP has all of the slack or none. */
-static bool note_token(struct hb_slo_slices *slices, bool credit_open)
-{
-	bool changed = credit_open != slices->credit_open;
-	slices->credit_open = credit_open;
-	return changed;
-}
-
 /* HP's slice. */
 static int64_t high_of(const struct hb_slo_slices *slices)
 {
@@ -122,6 +114,8 @@ bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const stru
 {
 	note_terms(slices, slo_ns, request->paced);
 	int64_t waited_ns = note_chain(slices, request), took_ns = request->took_ns;
+	bool opened_or_closed = request->credit_open != slices->credit_open;
+	slices->credit_open = request->credit_open;
 	if (!slices->learned)
 		return learn_alone(slices, took_ns);
 	if (++slices->seen >= LEARN_AGAIN) {
@@ -130,7 +124,7 @@ bool hb_slo_slices_note(struct hb_slo_slices *slices, int64_t slo_ns, const stru
 		return true;
 	}
 	if (slices->paced)
-		return note_token(slices, request->credit_open);
+		return opened_or_closed;
 	slices->present_ns += took_ns;
 	took_ns += waited_ns;
 	int64_t over_ns = took_ns > slices->alone_ns ? took_ns - slices->alone_ns : 0;

@@ -33,6 +33,6 @@ struct hb_token_credit {
 	bool is_open;      /* LP may delay tokens */
 };
 
-/* A token of a service with this objective (more than 0) took this time, counted from the end of the one before. */
+/* A token of a service with this SLO (more than 0) took this time, counted from the end of the one before. */
 void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns);
 #endif

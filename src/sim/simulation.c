@@ -328,7 +328,7 @@ static int run_once(const struct hb_sim_options *options, const struct hb_mode *
 	return code;
 }
 
-/* For an SLO that was not told, and so is not about tokens. */
+/* Of a learned SLO, which applies to each request. */
 static void set_attainment(struct hb_sim_high *high)
 {
 	uint64_t met = 0;

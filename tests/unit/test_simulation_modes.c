@@ -119,7 +119,7 @@ static double share_of_tokens(int64_t slo_ns, struct hb_sim_result *result)
 	return (double)met / (double)high->requests;
 }
 
-/* Of a service that makes tokens the mean of 16 counts. */
+/* The SLO of a service that makes tokens applies to the mean of 16. */
 static void attainment_of_tokens_is_that_of_their_mean(void **state)
 {
 	struct hb_sim_result result;

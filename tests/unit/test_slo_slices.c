@@ -113,6 +113,18 @@ static void times_of_tokens_are_not_compared_with_those_of_requests(void **state
 	assert_int_equal(low_slice(&service), 0);
 }
 
+/* The credit of tokens is followed also while their time alone is learned. */
+static void a_credit_that_opens_meanwhile_counts_at_once(void **state)
+{
+	struct service service = {.now_ns = MS, .paced = true, .credit_open = true};
+	serve(&service, 64, MS / 100, 4 * MS);
+	assert_int_equal(low_slice(&service), 14 * MS - 2 * SWITCH_NS);
+	serve(&service, 4096, MS / 100, 4 * MS);
+	service.credit_open = false;
+	assert_int_equal(serve(&service, 64, MS / 100, 4 * MS), 1);
+	assert_int_equal(low_slice(&service), 0);
+}
+
 /* The time alone of tokens is the mean, so that a prompt among them does not hide the slack. */
 static void the_mean_of_tokens_decides(void **state)
 {
@@ -165,6 +177,7 @@ int main(void)
 		cmocka_unit_test(all_of_the_slack_is_used_at_most),
 		cmocka_unit_test(tokens_do_not_wait_for_each_other),
 		cmocka_unit_test(times_of_tokens_are_not_compared_with_those_of_requests),
+		cmocka_unit_test(a_credit_that_opens_meanwhile_counts_at_once),
 		cmocka_unit_test(the_mean_of_tokens_decides),
 		cmocka_unit_test(another_objective_forgets_failures),
 		cmocka_unit_test(the_slack_is_left_to_requests_that_queue),
