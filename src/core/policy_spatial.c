@@ -26,6 +26,9 @@
  *	PATIENCE requests well    a quarter more, up to ALLOWANCE_MOST; from none to
  *	                          ALLOWANCE_LEAST after a pause that doubles each time
  *
+ * Tokens are judged by the mean of HB_PACE_TOKENS (decide/token_pace.h). Such a mean changes the debt once, and
+ * counts as that many requests for TRIAL and PATIENCE, so that these last as long as with single requests.
+ *
  * All of this belongs to a kind of request (spatial_kind.h): the misses of one do not limit
  * LP beside another. The least allowance of the kinds served in the last second is in
  * force. A kind in a trial or a pause that returns later begins again with
@@ -48,6 +51,7 @@
 #include "core/policy.h"
 #include "decide/defaults.h"
 #include "decide/spatial.h"
+#include "decide/token_pace.h"
 
 #include <string.h>
 
@@ -220,8 +224,9 @@ static void judge_request(struct hb_policy *policy, uint32_t tenant, const struc
 	bool by_low = was_missed_by_low(state, request);
 	int64_t may_miss = may_miss_ppm(policy, tenant);
 	struct spatial_kind *kind = find_kind(policy, tenant, request);
-	kind->requests++;
-	kind->misses += request->end_ns > request->deadline_ns;
+	uint32_t judged = request->paced ? HB_PACE_TOKENS : 1;
+	kind->requests += judged;
+	kind->misses += request->end_ns > request->deadline_ns ? judged : 0;
 	kind->debt_ppm += (by_low ? HB_SPATIAL_PPM : 0) - may_miss;
 	if (kind->debt_ppm < 0)
 		kind->debt_ppm = 0;

@@ -20,8 +20,10 @@
  * one request in 64 in each batch where the limits are right. The next try comes after
  * twice as many requests each time.
  *
- * Example. A token takes 5.8 ms alone, the SLO is 7.3 ms: the slack is 1.5 ms. LP's masks
- * shrink until two of 64 tokens take more than 7.1 ms because of LP, then grow by a step.
+ * Of tokens the mean of 16 is judged (token_pace.h), and counts as 16 requests in its zone.
+ *
+ * Example. A request takes 5.8 ms alone, the SLO is 7.3 ms: the slack is 1.5 ms. LP's masks
+ * shrink until two of 64 requests take more than 7.1 ms because of LP, then grow by a step.
  *
  * Bad at: requests that queue in the application. Their wait is not in the time that the
  * shim sees; an SLO that includes it leaves more slack than there is (docs/spatial.md).

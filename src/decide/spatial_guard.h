@@ -73,6 +73,7 @@ struct hb_spatial_guard {
 struct hb_spatial_lesson {
 	int64_t excess_ns, terms_ns; /* its delay by LP, and what it allowed */
 	enum hb_slo_zone zone;       /* HB_SLO_NONE: no objective, or one that leaves little slack */
+	uint32_t zone_of;            /* number of requests in this zone: more than 1 if it is that of their mean */
 	bool foreseen;               /* it began when it was expected, so LP was masked before it began */
 	uint32_t present_ppm;        /* share of the time in which requests of this kind are served; 0 = not known */
 };

@@ -169,21 +169,30 @@ static void count_new(struct hb_spatial_high *high)
 		high->new_left--;
 }
 
-/* The time that the request may take: until its deadline, if the application named none. */
+/* The SLO, unless the application named another deadline for this request. 0 = none. */
 static int64_t objective_ns(const struct hb_spatial_high *high)
 {
-	return high->serving && high->deadline_ns != high->begin_ns + high->slo_ns ? 0 : high->slo_ns;
+	return high->serving && high->own_deadline ? 0 : high->slo_ns;
 }
 
-/* Returns the delay allowed by a request with this time alone and this objective; 0 = none. */
-static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, int64_t objective)
+/* The time that the present or the next request may take; 0 = any. A token may use up what tokens before it took less. */
+static int64_t may_take_ns(const struct hb_spatial_high *high)
+{
+	int64_t objective = objective_ns(high);
+	if (!objective || high->of_tokens == HB_PACE_NONE)
+		return objective;
+	return hb_token_credit_most_ns(&high->pace.credit, objective);
+}
+
+/* Returns the delay allowed by a request with this time alone that may take most_ns; 0 = none. */
+static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, int64_t most_ns)
 {
 	uint32_t allowance_ppm = high->allowance_ppm;
 	if (allowance_ppm > HB_SPATIAL_PPM)
 		allowance_ppm = HB_SPATIAL_PPM;
 	int64_t share_ns = (alone_ns < INT64_C(4000000000) ? alone_ns : INT64_C(4000000000)) * allowance_ppm /
 			   HB_SPATIAL_PPM;
-	int64_t budget_ns = share_ns ? hb_slo_budget_terms_ns(objective, alone_ns) : 0;
+	int64_t budget_ns = share_ns ? hb_slo_budget_terms_ns(most_ns, alone_ns) : 0;
 	budget_ns = budget_ns * hb_spatial_guard_ease_ppm(&kind_of(high)->guard) / HB_SPATIAL_PPM;
 	if (budget_ns > UINT32_MAX)
 		budget_ns = UINT32_MAX;
@@ -192,7 +201,7 @@ static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, in
 
 static uint32_t allowed_ns(const struct hb_spatial_high *high)
 {
-	return high->closed ? 0 : (uint32_t)terms_of(high, high->alone_ns, objective_ns(high));
+	return high->closed ? 0 : (uint32_t)terms_of(high, high->alone_ns, may_take_ns(high));
 }
 
 /* Computes the allowance of the next request. An allowance of 0 in the policy also closes it. */
@@ -217,7 +226,8 @@ void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t
 	high->launches = high->position = 0;
 	high->wait_since_ns = -1;
 	high->passed_ns[0] = now_ns;
-	high->deadline_ns = deadline_ns > 0 ? deadline_ns : high->slo_ns ? now_ns + high->slo_ns : INT64_MAX;
+	high->own_deadline = deadline_ns > 0;
+	high->deadline_ns = high->own_deadline ? deadline_ns : high->slo_ns ? now_ns + may_take_ns(high) : INT64_MAX;
 	uint32_t allow_ns = choose_allowance(high);
 	if (!beacon)
 		return;
@@ -356,6 +366,7 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 	struct hb_spatial_lesson lesson = {
 		.terms_ns = terms_of(high, kind->alone_ns, 0),
 		.zone = zone_of(high, taken, excess_ns, objective),
+		.zone_of = high->of_tokens == HB_PACE_WINDOW ? HB_PACE_TOKENS : 1,
 		.foreseen = high->foreseen,
 		.present_ppm = hb_spatial_kind_present_ppm(kind),
 	};

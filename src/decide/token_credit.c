@@ -4,10 +4,21 @@
 
 #include "decide/token_pace.h"
 
+static int64_t share_of(int64_t slo_ns)
+{
+	return slo_ns - slo_ns / 8;
+}
+
+int64_t hb_token_credit_most_ns(const struct hb_token_credit *credit, int64_t slo_ns)
+{
+	int64_t most_ns = share_of(slo_ns) + credit->credit_ns;
+	return most_ns > 0 ? most_ns : 1;
+}
+
 void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns)
 {
 	int64_t least_ns = -HB_PACE_TOKENS * slo_ns;
-	credit->credit_ns += slo_ns - slo_ns / 8 - took_ns;
+	credit->credit_ns += share_of(slo_ns) - took_ns;
 	if (credit->credit_ns > slo_ns)
 		credit->credit_ns = slo_ns;
 	else if (credit->credit_ns < least_ns)

@@ -15,6 +15,9 @@
  * For 16 tokens that is at most 16 D if T is at most 15/8 D, for 10 tokens if T is at most 9/8 D. If the caller learns of
  * tokens late, what these take more than 7/8 D comes on top.
  *
+ * The temporal engine works like this. In the spatial engine LP runs beside all tokens, and its launches must fit into the
+ * time that the next token may take, hb_token_credit_most_ns().
+ *
  * Example. D = 8 ms, so a token may take 7 ms. Tokens take 3 ms alone: after the first one the credit is 4 ms, so LP may
  * delay the next ones. Beside LP they take 9 ms: after two of these the credit is used up (4 - 2 - 2). So LP delays two
  * tokens of three.
@@ -35,4 +38,7 @@ struct hb_token_credit {
 
 /* A token of a service with this SLO (more than 0) took this time, counted from the end of the one before. */
 void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns);
+/* The time that the next token may take: 7/8 of the SLO and the credit. At least 1. */
+int64_t hb_token_credit_most_ns(const struct hb_token_credit *credit, int64_t slo_ns);
+
 #endif

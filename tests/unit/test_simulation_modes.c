@@ -132,6 +132,26 @@ static void attainment_of_tokens_is_that_of_their_mean(void **state)
 	hb_sim_result_fini(&result);
 }
 
+/* Objectives with slack: LP gets most of it in both engines, and the tokens keep them. */
+static void low_uses_the_slack_of_tokens(void **state)
+{
+	struct hb_sim_options options = engine_options("exclusive");
+	engine_high(&options, "service:graph", "closed", 0);
+	struct hb_sim_result alone = engine_run(&options);
+	int64_t p50_ns = alone.high[0].p50_ns;
+	hb_sim_result_fini(&alone);
+	static const char *const engines[] = {"temporal", "spatial"};
+	for (int i = 0; i < 2; i++) {
+		options = engine_options(engines[i]);
+		engine_high(&options, "service:graph", "closed", 8 * p50_ns);
+		engine_low(&options, "train");
+		struct hb_sim_result result = engine_run(&options);
+		assert_true(result.high[0].attainment > 0.98);
+		assert_true(result.low[0].relative > 0.3);
+		hb_sim_result_fini(&result);
+	}
+}
+
 static int64_t p50_ns(const char *sharing)
 {
 	struct hb_sim_result result = engine_pair(sharing);
@@ -272,6 +292,7 @@ int main(void)
 		cmocka_unit_test(slo_auto_is_the_p99_alone),
 		cmocka_unit_test(attainment_is_the_share_within_the_slo),
 		cmocka_unit_test(attainment_of_tokens_is_that_of_their_mean),
+		cmocka_unit_test(low_uses_the_slack_of_tokens),
 		cmocka_unit_test(modes_keep_the_order_that_was_measured),
 		cmocka_unit_test(better_hints_are_never_worse_for_a_graph),
 		cmocka_unit_test(foresight_hides_the_switch_from_most_requests),

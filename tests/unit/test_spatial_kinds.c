@@ -206,6 +206,54 @@ static void a_queue_uses_up_slack_and_a_chain_of_tokens_does_not(void **state)
 	assert_true(is_limited_after_chains(2));
 }
 
+/* Serves 512 tokens of 2 ms with an objective of 4 ms, of which the last takes last_ns. Returns the time that the next one may take. */
+static int64_t next_token_may_take(int64_t last_ns)
+{
+	struct service *service = calloc(1, sizeof *service);
+	start_service(service);
+	let_beside(service);
+	hb_spatial_high_set_slo(&service->high, 4 * MS);
+	for (int i = 0; i < 512; i++) {
+		service->now_ns = service->high.last_end_ns;
+		serve(service, MANY, i < 511 ? 2 * MS : last_ns);
+	}
+	service->now_ns = service->high.last_end_ns;
+	hb_spatial_high_begin(&service->high, service->now_ns, 0);
+	int64_t may_take_ns = service->beacon->latest_ns - service->now_ns;
+	hb_spatial_high_end(&service->high, service->now_ns + 2 * MS);
+	hb_spatial_high_begin(&service->high, service->now_ns + 2 * MS, service->now_ns + 5 * MS);
+	assert_int_equal(service->beacon->latest_ns, service->now_ns + 5 * MS); /* the application's own deadline */
+	free(service);
+	return may_take_ns;
+}
+
+static void a_token_may_take_what_those_before_it_saved(void **state)
+{
+	assert_int_equal(next_token_may_take(2 * MS), 7500 * US);
+	assert_int_equal(next_token_may_take(6 * MS), 5 * MS);
+}
+
+/* In windows of 16 tokens, one of eight is longer than the objective because of LP. */
+static void one_late_window_limits_low(void **state)
+{
+	struct service *service = calloc(1, sizeof *service);
+	start_service(service);
+	let_beside(service);
+	hb_spatial_high_set_slo(&service->high, 4 * MS);
+	uint32_t least = SMS, most = 0;
+	for (int i = 0; i < 6000; i++) {
+		bool late = i % 128 < 16 && i > 3000 && !service->high.closed;
+		service->now_ns = service->high.last_end_ns;
+		serve(service, MANY, late ? 5 * MS : 2 * MS);
+		if (i == 3000)
+			least = reserve_of(service);
+		most = i > 3000 && reserve_of(service) > most ? reserve_of(service) : most;
+	}
+	assert_int_equal(least, 2);
+	assert_true(most > 2);
+	free(service);
+}
+
 static uint32_t next_of(const struct service *service)
 {
 	return service->beacon->reserve >> HB_SPATIAL_NEXT_SHIFT & HB_SPATIAL_NEXT_MOST;
@@ -332,6 +380,8 @@ int main(void)
 		TEST(a_tight_objective_changes_nothing),
 		TEST(zones),
 		TEST(a_queue_uses_up_slack_and_a_chain_of_tokens_does_not),
+		TEST(a_token_may_take_what_those_before_it_saved),
+		TEST(one_late_window_limits_low),
 		TEST(the_reserve_follows_the_launches_of_a_kind),
 		TEST(launches_of_unknown_shape_need_the_reserve),
 		TEST(a_pause_hardly_changes_the_mean_gap),

@@ -34,6 +34,18 @@ static void it_takes_half_of_the_objective_to_begin(void **state)
 	assert_true(credit.is_open);
 }
 
+static void the_next_token_may_use_up_the_credit(void **state)
+{
+	struct hb_token_credit credit = {0};
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 7 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 3 * MS);
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 11 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 16 * MS);
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 2 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 100 * MS);
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 1);
+}
+
 static void a_long_calm_time_gives_the_credit_of_one_token(void **state)
 {
 	struct hb_token_credit credit = {0};
@@ -86,6 +98,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lp_may_delay_until_the_credit_is_used_up),
 		cmocka_unit_test(it_takes_half_of_the_objective_to_begin),
+		cmocka_unit_test(the_next_token_may_use_up_the_credit),
 		cmocka_unit_test(a_long_calm_time_gives_the_credit_of_one_token),
 		cmocka_unit_test(old_debt_is_forgotten),
 		cmocka_unit_test(every_answer_keeps_the_objective),
