@@ -19,15 +19,16 @@
  * one point worse gains half a miss in 100 requests.
  *
  *	debt over the alarm       LP waits for TRIAL requests (a trial)
- *	trial is no better        LP is not the cause (overload, a slow disk): the old
+ *	trial is no better        More of its requests missed than may. LP is not the cause (overload, a slow disk): the old
  *	                          allowance again, and a higher alarm
  *	trial is better           LP was the cause: half of the allowance, or none if
  *	                          that is below ALLOWANCE_LEAST
  *	PATIENCE requests well    a quarter more, up to ALLOWANCE_MOST; from none to
  *	                          ALLOWANCE_LEAST after a pause that doubles each time
  *
- * Tokens are judged by the mean of HB_PACE_TOKENS (decide/token_pace.h). Such a mean changes the debt once, and
- * counts as that many requests for TRIAL and PATIENCE, so that these last as long as with single requests.
+ * Tokens are judged by the mean of 16 (decide/token_pace.h). A mean changes the debt once, as a single request does. But it
+ * counts as 16 requests, and as 16 misses if it misses, in TRIAL, PATIENCE and the pauses, so that these take as many
+ * tokens as single requests. One missed mean in a trial therefore says that LP is not the cause.
  *
  * All of this belongs to a kind of request (spatial_kind.h): the misses of one do not limit
  * LP beside another. The least allowance of the kinds served in the last second is in

@@ -20,7 +20,7 @@
  * one request in 64 in each batch where the limits are right. The next try comes after
  * twice as many requests each time.
  *
- * Of tokens the mean of 16 is judged (token_pace.h), and counts as 16 requests in its zone.
+ * For tokens the mean of 16 is judged (token_pace.h). It counts as 16 requests.
  *
  * Example. A request takes 5.8 ms alone, the SLO is 7.3 ms: the slack is 1.5 ms. LP's masks
  * shrink until two of 64 requests take more than 7.1 ms because of LP, then grow by a step.

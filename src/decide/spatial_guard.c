@@ -180,7 +180,7 @@ void hb_spatial_guard_note(struct hb_spatial_guard *guard, const struct hb_spati
 	bool budget = lesson->zone != HB_SLO_NONE;
 	guard->excess_ns += lesson->excess_ns;
 	guard->terms_ns += lesson->terms_ns;
-	guard->in_zone[lesson->zone] += lesson->zone_of;
+	guard->in_zone[lesson->zone] += lesson->zone_requests;
 	guard->foreseen += lesson->foreseen;
 	guard->judged++;
 	struct verdict verdict = judge_by_excess(guard);

@@ -8,7 +8,8 @@
  * (docs/decisions/0014), or where the objective leaves little slack, a batch *suffers*
  * if its excess is more than half of what it allowed; that is noted as soon as it is
  * certain. With an objective a batch suffers as soon as two of its requests nearly
- * missed it because of LP (slo_budget.h), if the excess is too much without an objective, too.
+ * missed it because of LP (slo_budget.h), if the excess is too much without an objective, too. Of tokens the mean of 16
+ * is judged, so one such mean is enough.
  *
  *	no batch suffers for     LP may do more between requests, one step (`gaps`)
  *	`gaps_patience` requests
@@ -49,31 +50,32 @@
 #define HB_SPATIAL_PAUSE_MOST 4096
 
 struct hb_spatial_guard {
-	uint32_t sms;                   /* of the GPU */
-	uint32_t reserve;               /* SMs to leave free */
-	uint32_t judged;                /* requests in this batch so far */
-	int64_t excess_ns;              /* sum of their excess */
-	int64_t terms_ns;               /* sum of what they allowed */
-	uint32_t in_zone[HB_SLO_ZONES]; /* with an objective: number of them by zone */
-	uint32_t foreseen;              /* number of them that were foreseen */
-	uint32_t calm;                  /* requests since a batch had more than little excess */
-	uint32_t well;                  /* requests since a batch suffered last */
-	uint32_t patience;              /* calm requests needed before the reserve shrinks */
-	bool follows;                   /* the reserve in force may follow what the next launches need */
-	bool followed;                  /* it did, for some launches of this kind */
-	bool tries;                     /* the reserve is smaller than one known to be enough */
-	uint32_t gaps;                  /* steps of LP between requests: 0 .. HB_SPATIAL_GAPS_MOST */
-	uint32_t gaps_calm;             /* requests since a batch suffered */
-	uint32_t gaps_patience;         /* such requests needed before the next step */
-	uint32_t gated;                 /* remaining requests with an allowance of 0 */
-	uint32_t pause;                 /* length of the next such pause, in requests */
+	uint32_t sms;      /* of the GPU */
+	uint32_t reserve;  /* SMs to leave free */
+	uint32_t judged;   /* requests in this batch so far */
+	int64_t excess_ns; /* sum of their excess */
+	int64_t terms_ns;  /* sum of what they allowed */
+	uint32_t in_zone
+		[HB_SLO_ZONES]; /* with an objective: number of them by zone; the mean of 16 tokens counts as 16 more */
+	uint32_t foreseen;      /* number of them that were foreseen */
+	uint32_t calm;          /* requests since a batch had more than little excess */
+	uint32_t well;          /* requests since a batch suffered last */
+	uint32_t patience;      /* calm requests needed before the reserve shrinks */
+	bool follows;           /* the reserve in force may follow what the next launches need */
+	bool followed;          /* it did, for some launches of this kind */
+	bool tries;             /* the reserve is smaller than one known to be enough */
+	uint32_t gaps;          /* steps of LP between requests: 0 .. HB_SPATIAL_GAPS_MOST */
+	uint32_t gaps_calm;     /* requests since a batch suffered */
+	uint32_t gaps_patience; /* such requests needed before the next step */
+	uint32_t gated;         /* remaining requests with an allowance of 0 */
+	uint32_t pause;         /* length of the next such pause, in requests */
 };
 
 /* Describes what one request showed. */
 struct hb_spatial_lesson {
 	int64_t excess_ns, terms_ns; /* its delay by LP, and what it allowed */
 	enum hb_slo_zone zone;       /* HB_SLO_NONE: no objective, or one that leaves little slack */
-	uint32_t zone_of;            /* number of requests in this zone: more than 1 if it is that of their mean */
+	uint32_t zone_requests;      /* 16 if the zone is that of the mean of 16 tokens, else 1 */
 	bool foreseen;               /* it began when it was expected, so LP was masked before it began */
 	uint32_t present_ppm;        /* share of the time in which requests of this kind are served; 0 = not known */
 };

@@ -169,22 +169,29 @@ static void count_new(struct hb_spatial_high *high)
 		high->new_left--;
 }
 
-/* The SLO, unless the application named another deadline for this request. 0 = none. */
+/* The SLO; 0 = none, or the application named a deadline for the request that is served. */
 static int64_t objective_ns(const struct hb_spatial_high *high)
 {
 	return high->serving && high->own_deadline ? 0 : high->slo_ns;
 }
 
-/* The time that the present or the next request may take; 0 = any. A token may use up what tokens before it took less. */
+/*
+ * The time by the SLO that the present or the next request may take from its begin on; 0 = there is no SLO. A token may also use the
+ * time that earlier tokens saved; its time counts from the end of the one before.
+ */
 static int64_t may_take_ns(const struct hb_spatial_high *high)
 {
 	int64_t objective = objective_ns(high);
 	if (!objective || high->of_tokens == HB_PACE_NONE)
 		return objective;
-	return hb_token_credit_most_ns(&high->pace.credit, objective);
+	int64_t gap_ns = high->serving ? high->begin_ns - high->last_end_ns : 0;
+	int64_t most_ns = hb_token_credit_most_ns(&high->pace.credit, objective);
+	if (gap_ns < HB_PACE_GAP_NS)
+		most_ns -= gap_ns;
+	return most_ns > 0 ? most_ns : 1;
 }
 
-/* Returns the delay allowed by a request with this time alone that may take most_ns; 0 = none. */
+/* Returns the delay that a request allows if it takes alone_ns alone and may take most_ns (0 = no SLO). A result of 0 means none. */
 static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, int64_t most_ns)
 {
 	uint32_t allowance_ppm = high->allowance_ppm;
@@ -366,7 +373,7 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 	struct hb_spatial_lesson lesson = {
 		.terms_ns = terms_of(high, kind->alone_ns, 0),
 		.zone = zone_of(high, taken, excess_ns, objective),
-		.zone_of = high->of_tokens == HB_PACE_WINDOW ? HB_PACE_TOKENS : 1,
+		.zone_requests = high->of_tokens == HB_PACE_WINDOW ? HB_PACE_TOKENS : 1,
 		.foreseen = high->foreseen,
 		.present_ppm = hb_spatial_kind_present_ppm(kind),
 	};

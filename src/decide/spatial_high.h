@@ -94,7 +94,7 @@ void hb_spatial_high_tell(struct hb_spatial_high *high);
 void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps);
 /* 0 = no SLO: then only the allowance limits LP. Before each request. */
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns);
-/* deadline_ns 0 = by the SLO, which applies to the mean time of tokens. Does nothing while a request is served (requests at the same time count as one). */
+/* deadline_ns 0 = the SLO; for tokens 7/8 of it and their credit. Does nothing while a request is served (requests at the same time count as one). */
 void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t deadline_ns);
 /* The next request is expected to begin between these times; until_ns 0 = none is. */
 void hb_spatial_high_expect(struct hb_spatial_high *high, int64_t from_ns, int64_t until_ns);

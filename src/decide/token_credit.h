@@ -4,8 +4,12 @@
  * caller at a time.
  *
  * The user of a language model sees the mean time per token (token_pace.h). With an SLO of D each token may take 7/8 D.
- * What it takes less is added to the credit, which is at most D. What it takes more is subtracted, down to -16 D. The
- * credit is open, and LP may delay tokens, from the moment when it reaches D / 2 until it is used up.
+ * If it takes less, the difference is added to the credit, up to D. If it takes more, the difference is subtracted, down
+ * to -16 D. The time of a token counts from the end of the one before.
+ *
+ * The spatial engine lets LP run beside all tokens; the next token may take hb_token_credit_most_ns(). The rest of this
+ * comment is about the temporal engine. There LP may delay tokens while the credit is open: from the moment when it
+ * reaches D / 2 until it is used up.
  *
  * Let T be the time of the longest token beside LP, and let tokens take less than 7/8 D without LP. LP begins with a credit
  * of at most D and stops after the first token that uses it up. So n tokens after each other take at most
@@ -13,10 +17,7 @@
  *	n 7/8 D + D + (T - 7/8 D)
  *
  * For 16 tokens that is at most 16 D if T is at most 15/8 D, for 10 tokens if T is at most 9/8 D. If the caller learns of
- * tokens late, what these take more than 7/8 D comes on top.
- *
- * The temporal engine works like this. In the spatial engine LP runs beside all tokens, and its launches must fit into the
- * time that the next token may take, hb_token_credit_most_ns().
+ * a token late, what later tokens take above 7/8 D comes on top.
  *
  * Example. D = 8 ms, so a token may take 7 ms. Tokens take 3 ms alone: after the first one the credit is 4 ms, so LP may
  * delay the next ones. Beside LP they take 9 ms: after two of these the credit is used up (4 - 2 - 2). So LP delays two

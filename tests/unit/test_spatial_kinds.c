@@ -206,8 +206,8 @@ static void a_queue_uses_up_slack_and_a_chain_of_tokens_does_not(void **state)
 	assert_true(is_limited_after_chains(2));
 }
 
-/* Serves 512 tokens of 2 ms with an objective of 4 ms, of which the last takes last_ns. Returns the time that the next one may take. */
-static int64_t next_token_may_take(int64_t last_ns)
+/* Serves 512 tokens of 2 ms with an objective of 4 ms, of which the last takes last_ns. Returns the time that the next one, gap_ns later, may take. */
+static int64_t next_token_may_take(int64_t last_ns, int64_t gap_ns)
 {
 	struct service *service = calloc(1, sizeof *service);
 	start_service(service);
@@ -217,7 +217,7 @@ static int64_t next_token_may_take(int64_t last_ns)
 		service->now_ns = service->high.last_end_ns;
 		serve(service, MANY, i < 511 ? 2 * MS : last_ns);
 	}
-	service->now_ns = service->high.last_end_ns;
+	service->now_ns = service->high.last_end_ns + gap_ns;
 	hb_spatial_high_begin(&service->high, service->now_ns, 0);
 	int64_t may_take_ns = service->beacon->latest_ns - service->now_ns;
 	hb_spatial_high_end(&service->high, service->now_ns + 2 * MS);
@@ -229,8 +229,10 @@ static int64_t next_token_may_take(int64_t last_ns)
 
 static void a_token_may_take_what_those_before_it_saved(void **state)
 {
-	assert_int_equal(next_token_may_take(2 * MS), 7500 * US);
-	assert_int_equal(next_token_may_take(6 * MS), 5 * MS);
+	assert_int_equal(next_token_may_take(2 * MS, 0), 7500 * US);
+	assert_int_equal(next_token_may_take(2 * MS, MS), 6500 * US);
+	assert_int_equal(next_token_may_take(6 * MS, 0), 5 * MS);
+	assert_int_equal(next_token_may_take(30 * MS, 0), 1);
 }
 
 /* In windows of 16 tokens, one of eight is longer than the objective because of LP. */
