@@ -19,8 +19,9 @@
  * one point worse gains half a miss in 100 requests.
  *
  *	debt over the alarm       LP waits for TRIAL requests (a trial)
- *	trial is no better        More of its requests missed than may. LP is not the cause (overload, a slow disk): the old
- *	                          allowance again, and a higher alarm
+ *	trial is no better        more of its requests missed than may, so LP is not the
+ *	                          cause (overload, a slow disk): the old allowance again,
+ *	                          and a higher alarm
  *	trial is better           LP was the cause: half of the allowance, or none if
  *	                          that is below ALLOWANCE_LEAST
  *	PATIENCE requests well    a quarter more, up to ALLOWANCE_MOST; from none to

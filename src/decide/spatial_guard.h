@@ -8,8 +8,8 @@
  * (docs/decisions/0014), or where the objective leaves little slack, a batch *suffers*
  * if its excess is more than half of what it allowed; that is noted as soon as it is
  * certain. With an objective a batch suffers as soon as two of its requests nearly
- * missed it because of LP (slo_budget.h), if the excess is too much without an objective, too. Of tokens the mean of 16
- * is judged, so one such mean is enough.
+ * missed it because of LP (slo_budget.h), provided that the excess is too much also without
+ * an objective. Tokens are judged by the mean of 16, so one such mean is enough.
  *
  *	no batch suffers for     LP may do more between requests, one step (`gaps`)
  *	`gaps_patience` requests
@@ -50,25 +50,24 @@
 #define HB_SPATIAL_PAUSE_MOST 4096
 
 struct hb_spatial_guard {
-	uint32_t sms;      /* of the GPU */
-	uint32_t reserve;  /* SMs to leave free */
-	uint32_t judged;   /* requests in this batch so far */
-	int64_t excess_ns; /* sum of their excess */
-	int64_t terms_ns;  /* sum of what they allowed */
-	uint32_t in_zone
-		[HB_SLO_ZONES]; /* with an objective: number of them by zone; the mean of 16 tokens counts as 16 more */
-	uint32_t foreseen;      /* number of them that were foreseen */
-	uint32_t calm;          /* requests since a batch had more than little excess */
-	uint32_t well;          /* requests since a batch suffered last */
-	uint32_t patience;      /* calm requests needed before the reserve shrinks */
-	bool follows;           /* the reserve in force may follow what the next launches need */
-	bool followed;          /* it did, for some launches of this kind */
-	bool tries;             /* the reserve is smaller than one known to be enough */
-	uint32_t gaps;          /* steps of LP between requests: 0 .. HB_SPATIAL_GAPS_MOST */
-	uint32_t gaps_calm;     /* requests since a batch suffered */
-	uint32_t gaps_patience; /* such requests needed before the next step */
-	uint32_t gated;         /* remaining requests with an allowance of 0 */
-	uint32_t pause;         /* length of the next such pause, in requests */
+	uint32_t sms;                   /* of the GPU */
+	uint32_t reserve;               /* SMs to leave free */
+	uint32_t judged;                /* requests in this batch so far */
+	int64_t excess_ns;              /* sum of their excess */
+	int64_t terms_ns;               /* sum of what they allowed */
+	uint32_t in_zone[HB_SLO_ZONES]; /* with an objective: requests by zone; a mean of tokens counts as 16 */
+	uint32_t foreseen;              /* number of them that were foreseen */
+	uint32_t calm;                  /* requests since a batch had more than little excess */
+	uint32_t well;                  /* requests since a batch suffered last */
+	uint32_t patience;              /* calm requests needed before the reserve shrinks */
+	bool follows;                   /* the reserve in force may follow what the next launches need */
+	bool followed;                  /* it did, for some launches of this kind */
+	bool tries;                     /* the reserve is smaller than one known to be enough */
+	uint32_t gaps;                  /* steps of LP between requests: 0 .. HB_SPATIAL_GAPS_MOST */
+	uint32_t gaps_calm;             /* requests since a batch suffered */
+	uint32_t gaps_patience;         /* such requests needed before the next step */
+	uint32_t gated;                 /* remaining requests with an allowance of 0 */
+	uint32_t pause;                 /* length of the next such pause, in requests */
 };
 
 /* Describes what one request showed. */

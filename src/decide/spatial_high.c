@@ -176,8 +176,8 @@ static int64_t objective_ns(const struct hb_spatial_high *high)
 }
 
 /*
- * The time by the SLO that the present or the next request may take from its begin on; 0 = there is no SLO. A token may also use the
- * time that earlier tokens saved; its time counts from the end of the one before.
+ * Returns how long the present or the next request may take from its begin on by the SLO; 0 = there is no SLO. A token may
+ * also use the time that earlier tokens saved. Its time counts from the end of the one before.
  */
 static int64_t may_take_ns(const struct hb_spatial_high *high)
 {
@@ -234,11 +234,12 @@ void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t
 	high->wait_since_ns = -1;
 	high->passed_ns[0] = now_ns;
 	high->own_deadline = deadline_ns > 0;
-	high->deadline_ns = high->own_deadline ? deadline_ns : high->slo_ns ? now_ns + may_take_ns(high) : INT64_MAX;
 	uint32_t allow_ns = choose_allowance(high);
 	if (!beacon)
 		return;
-	put64(&beacon->latest_ns, high->deadline_ns);
+	if (!high->own_deadline)
+		deadline_ns = high->slo_ns ? now_ns + may_take_ns(high) : INT64_MAX;
+	put64(&beacon->latest_ns, deadline_ns);
 	put32(&beacon->allow_ns, allow_ns);
 	put64(&beacon->expect_ns, 0);
 	tell_position(high, now_ns);

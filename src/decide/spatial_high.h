@@ -63,7 +63,7 @@ struct hb_spatial_high {
 	int64_t slo_ns;         /* 0 = none */
 	uint32_t allowance_ppm; /* delay that LP may cause, in ppm of the time alone; 0 = LP waits. Set by the caller */
 	/* the request */
-	int64_t begin_ns, last_end_ns, deadline_ns;
+	int64_t begin_ns, last_end_ns;
 	int64_t wait_since_ns; /* -1 = the process does not wait */
 	uint32_t launches, position;
 	bool serving, closed;
@@ -94,7 +94,10 @@ void hb_spatial_high_tell(struct hb_spatial_high *high);
 void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps);
 /* 0 = no SLO: then only the allowance limits LP. Before each request. */
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns);
-/* deadline_ns 0 = the SLO; for tokens 7/8 of it and their credit. Does nothing while a request is served (requests at the same time count as one). */
+/*
+ * deadline_ns is absolute; 0 = by the SLO, and by the credit of tokens. Does nothing while a request is served (requests at
+ * the same time count as one).
+ */
 void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t deadline_ns);
 /* The next request is expected to begin between these times; until_ns 0 = none is. */
 void hb_spatial_high_expect(struct hb_spatial_high *high, int64_t from_ns, int64_t until_ns);

@@ -11,8 +11,7 @@ static int64_t share_of(int64_t slo_ns)
 
 int64_t hb_token_credit_most_ns(const struct hb_token_credit *credit, int64_t slo_ns)
 {
-	int64_t most_ns = share_of(slo_ns) + credit->credit_ns;
-	return most_ns > 0 ? most_ns : 1;
+	return share_of(slo_ns) + credit->credit_ns;
 }
 
 void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns)

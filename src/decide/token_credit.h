@@ -39,7 +39,7 @@ struct hb_token_credit {
 
 /* A token of a service with this SLO (more than 0) took this time, counted from the end of the one before. */
 void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns);
-/* The time that the next token may take: 7/8 of the SLO and the credit. At least 1. */
+/* The time that the next token may take: 7/8 of the SLO plus the credit. Below 0 if earlier tokens used up more than that. */
 int64_t hb_token_credit_most_ns(const struct hb_token_credit *credit, int64_t slo_ns);
 
 #endif

@@ -328,7 +328,7 @@ static int run_once(const struct hb_sim_options *options, const struct hb_mode *
 	return code;
 }
 
-/* Of a learned SLO, which applies to each request. */
+/* Computes the attainment of a learned SLO, which applies to each request. */
 static void set_attainment(struct hb_sim_high *high)
 {
 	uint64_t met = 0;

@@ -132,7 +132,7 @@ static void attainment_of_tokens_is_that_of_their_mean(void **state)
 	hb_sim_result_fini(&result);
 }
 
-/* Objectives with slack: LP gets most of it in both engines, and the tokens keep them. */
+/* Tokens keep an objective of eight times their time, and LP uses this slack in both engines. */
 static void low_uses_the_slack_of_tokens(void **state)
 {
 	struct hb_sim_options options = engine_options("exclusive");
