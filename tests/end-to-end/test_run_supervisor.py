@@ -329,6 +329,7 @@ print("code", info.si_code, flush=True)
             stack.wait_until("the command is stopped", lambda: state_of(pid) == "T")
             shell.expect("PROMPT ")
             shell.do("bg")
+            shell.expect("PROMPT ")  # else the next output would seem to end here
             stack.wait_until("the command continues", lambda: state_of(pid) != "T")
             self.assertIn("Running", shell.ask("jobs"))
             shell.do("fg")
