@@ -38,14 +38,17 @@ static bool learn_alone(struct hb_slo_slices *slices, int64_t took_ns)
 	} else if (took_ns > slices->second_ns) {
 		slices->second_ns = took_ns;
 	}
-	slices->sum_ns += took_ns / LEARN;
+	if (!slices->seen || took_ns < slices->shortest_ns)
+		slices->shortest_ns = took_ns;
 	if (++slices->seen < LEARN)
 		return false;
-	slices->alone_ns = slices->paced ? slices->sum_ns : slices->second_ns;
-	slices->longest_ns = slices->second_ns = slices->sum_ns = 0;
+	slices->alone_ns = slices->paced ? slices->shortest_ns : slices->second_ns;
+	slices->longest_ns = slices->second_ns = 0;
 	slices->seen = slices->in_batch = slices->near = 0;
 	slices->present_ns = 0;
 	slices->batch_ns = slices->ended_ns;
+	if (slices->paced && !hb_slo_budget_ns(slices->slo_ns, slices->alone_ns))
+		return false;
 	if (!slices->patience)
 		slices->share = slices->patience = 1;
 	slices->learned = true;
@@ -91,7 +94,7 @@ static void note_terms(struct hb_slo_slices *slices, int64_t slo_ns, bool paced)
 	if (paced != slices->paced) {
 		slices->learned = false;
 		slices->seen = 0;
-		slices->longest_ns = slices->second_ns = slices->sum_ns = 0;
+		slices->longest_ns = slices->second_ns = 0;
 	}
 	slices->slo_ns = slo_ns;
 	slices->paced = paced;

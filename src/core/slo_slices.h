@@ -27,7 +27,9 @@
  * most 64) without a near request must pass before it grows again.
  *
  * A is the second longest of 64 requests while LP has the smallest slices, so it contains
- * a switch; for tokens the mean of 64 values, each the mean time of 16 tokens. It is learned again after 4096 requests.
+ * a switch. It is learned again after 4096 requests. For tokens A is the shortest of 64 values, each the mean time of 16
+ * tokens: while many prompts are read a token takes several times as long as usual, which says nothing about the slack of
+ * the others. If A leaves no slack, it is learned again at once.
  *
  * Requests that wait in the application are not seen. Half of the time since a chain of
  * requests began (decide/request_chain.h) is added to a request's time. The share is also
@@ -51,7 +53,7 @@ struct hb_slo_slices {
 	bool learned;                  /* alone_ns is known, and LP may use the slack */
 	int64_t alone_ns;              /* A; 0 = not known */
 	int64_t longest_ns, second_ns; /* while alone_ns is learned */
-	int64_t sum_ns;                /* mean so far, while alone_ns is learned */
+	int64_t shortest_ns;           /* while alone_ns is learned */
 	uint32_t seen;                 /* requests since alone_ns was learned, or since learning began */
 	uint32_t in_batch, near;       /* requests of this batch; those near the objective or beyond it */
 	int64_t present_ns, batch_ns;  /* time of the requests of this batch; when it began */

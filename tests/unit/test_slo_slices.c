@@ -125,14 +125,23 @@ static void a_credit_that_opens_meanwhile_counts_at_once(void **state)
 	assert_int_equal(low_slice(&service), 0);
 }
 
-/* The time alone of tokens is the mean, so that a prompt among them does not hide the slack. */
-static void the_mean_of_tokens_decides(void **state)
+/* A mean of tokens among which many prompts were read says nothing about the others. */
+static void the_shortest_mean_of_tokens_decides(void **state)
 {
 	struct service service = {.now_ns = MS, .paced = true};
-	serve(&service, 56, MS / 100, 4 * MS);
 	serve(&service, 8, MS / 100, 18 * MS);
+	serve(&service, 56, MS / 100, 4 * MS);
 	assert_true(service.slices.learned);
-	assert_int_equal(service.slices.alone_ns, (56 * 4 + 8 * 18) * MS / 64);
+	assert_int_equal(service.slices.alone_ns, 4 * MS);
+}
+
+static void tokens_without_slack_are_learned_again_at_once(void **state)
+{
+	struct service service = {.now_ns = MS, .paced = true, .credit_open = true};
+	serve(&service, 64, MS / 100, 19 * MS);
+	assert_int_equal(low_slice(&service), 0);
+	serve(&service, 64, MS / 100, 4 * MS);
+	assert_int_equal(low_slice(&service), 14 * MS - 2 * SWITCH_NS);
 }
 
 /* With another objective the share may grow after one calm batch again. */
@@ -178,7 +187,8 @@ int main(void)
 		cmocka_unit_test(tokens_do_not_wait_for_each_other),
 		cmocka_unit_test(times_of_tokens_are_not_compared_with_those_of_requests),
 		cmocka_unit_test(a_credit_that_opens_meanwhile_counts_at_once),
-		cmocka_unit_test(the_mean_of_tokens_decides),
+		cmocka_unit_test(the_shortest_mean_of_tokens_decides),
+		cmocka_unit_test(tokens_without_slack_are_learned_again_at_once),
 		cmocka_unit_test(another_objective_forgets_failures),
 		cmocka_unit_test(the_slack_is_left_to_requests_that_queue),
 		cmocka_unit_test(the_wait_in_a_burst_counts),
