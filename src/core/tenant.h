@@ -30,6 +30,7 @@ struct hb_tenant {
 	int64_t slo_ns; /* 0 = none, or not learned yet */
 	uint32_t slo_share_ppm;
 	bool slo_auto;
+	bool paced; /* the SLO applied to the mean time of tokens at the last request (hb_request.paced) */
 
 	/* Present activity */
 	bool busy;      /* has work in flight on the GPU */

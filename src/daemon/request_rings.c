@@ -14,6 +14,8 @@
 
 /* The interval between readings is chosen so that a ring is about a third full: READ_AT of its HB_PAGE_REQUESTS entries. */
 #define READ_AT 6
+/* Of tokens whose credit sets time slices: the slices have to change from one token to the next. */
+#define READ_AT_TOKENS 1
 #define PAUSE_LEAST_NS (2 * HB_NS_PER_MS)
 #define PAUSE_MOST_NS (HB_TICK_MS * HB_NS_PER_MS)
 /* If the daemon is awake anyway, a ring is read this share (1/4) of its interval early, so that readings coincide. */
@@ -100,13 +102,27 @@ static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, struct hb_r
 	return n;
 }
 
+/* Whether the credit of the tenant's tokens sets the time slices of a GPU (core/slo_slices.h). */
+static bool has_token_slices(const struct hb_tenancy *tenancy)
+{
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
+		const struct hb_gpu *gpu = tenancy->gpus[i];
+		if (gpu->engine != HB_ENGINE_TEMPORAL || !gpu->n_low)
+			continue;
+		const struct hb_tenant *tenant = hb_core_tenant(gpu->core, tenancy->index);
+		if (tenant && tenant->paced)
+			return true;
+	}
+	return false;
+}
+
 /* Requests arrive in bursts, so the interval at most doubles each time. */
 static void plan_reading(struct hb_tenancy *tenancy, uint64_t most, int64_t now_ns)
 {
 	int64_t before_ns = tenancy->rings_next_ns - tenancy->rings_read_ns;
-	int64_t pause_ns = PAUSE_MOST_NS;
+	int64_t pause_ns = PAUSE_MOST_NS, read_at = has_token_slices(tenancy) ? READ_AT_TOKENS : READ_AT;
 	if (most)
-		pause_ns = (now_ns - tenancy->rings_read_ns) * READ_AT / (int64_t)(most < 2 * RING ? most : 2 * RING);
+		pause_ns = (now_ns - tenancy->rings_read_ns) * read_at / (int64_t)(most < 2 * RING ? most : 2 * RING);
 	if (pause_ns > 2 * before_ns)
 		pause_ns = 2 * before_ns;
 	if (pause_ns < PAUSE_LEAST_NS)
