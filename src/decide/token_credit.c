@@ -6,7 +6,7 @@
 
 static int64_t share_of(int64_t slo_ns)
 {
-	return slo_ns - slo_ns / 8;
+	return slo_ns - slo_ns / 16;
 }
 
 int64_t hb_token_credit_most_ns(const struct hb_token_credit *credit, int64_t slo_ns)
@@ -22,5 +22,5 @@ void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_
 		credit->credit_ns = slo_ns;
 	else if (credit->credit_ns < least_ns)
 		credit->credit_ns = least_ns;
-	credit->is_open = credit->credit_ns > (credit->is_open ? 0 : slo_ns / 2 - 1);
+	credit->is_open = credit->credit_ns > (credit->is_open ? slo_ns / 2 : slo_ns / 4 * 3);
 }

@@ -3,25 +3,25 @@
  * Whether LP may delay the tokens of a service now, so that their mean time stays within an SLO. Pure; fixed memory; one
  * caller at a time.
  *
- * The user of a language model sees the mean time per token (token_pace.h). With an SLO of D each token may take 7/8 D.
+ * The user of a language model sees the mean time per token (token_pace.h). With an SLO of D each token may take 15/16 D.
  * If it takes less, the difference is added to the credit, up to D. If it takes more, the difference is subtracted, down
  * to -16 D. The time of a token counts from the end of the one before.
  *
  * The spatial engine lets LP run beside all tokens; the next token may take hb_token_credit_most_ns(). The rest of this
  * comment is about the temporal engine. There LP may delay tokens while the credit is open: from the moment when it
- * reaches D / 2 until it is used up.
+ * exceeds 3/4 D until it is D / 2 or less. The other half is left for steps that are long without LP.
  *
- * Let T be the time of the longest token beside LP, and let tokens take less than 7/8 D without LP. LP begins with a credit
- * of at most D and stops after the first token that uses it up. So n tokens after each other take at most
+ * Let T be the time of the longest token beside LP, and let tokens take less than 15/16 D without LP. LP begins with a
+ * credit of at most D and stops after the first token that leaves D / 2 or less. So n tokens after each other take at most
  *
- *	n 7/8 D + D + (T - 7/8 D)
+ *	n 15/16 D + D / 2 + (T - 15/16 D)
  *
- * For 16 tokens that is at most 16 D if T is at most 15/8 D, for 10 tokens if T is at most 9/8 D. If the caller learns of
- * a token late, what later tokens take above 7/8 D comes on top.
+ * For 16 tokens that is at most 16 D if T is at most 23/16 D, for 32 tokens if T is at most 39/16 D. If the caller learns of
+ * a token late, what later tokens take above 15/16 D comes on top.
  *
- * Example. D = 8 ms, so a token may take 7 ms. Tokens take 3 ms alone: after the first one the credit is 4 ms, so LP may
- * delay the next ones. Beside LP they take 9 ms: after two of these the credit is used up (4 - 2 - 2). So LP delays two
- * tokens of three.
+ * Example. D = 8 ms, so a token may take 7.5 ms. Tokens take 3 ms alone: after two of them the credit is 8 ms, the most
+ * that there may be, so LP may delay the next ones. Beside LP they take 9.5 ms: after two of these the credit is 4 ms (8 - 2 - 2),
+ * and LP stops for one token, which brings it back to 8 ms. So LP delays two tokens of three.
  *
  * Bad at: answers of few tokens, which may all fall on tokens that LP delays.
  */
@@ -39,7 +39,7 @@ struct hb_token_credit {
 
 /* A token of a service with this SLO (more than 0) took this time, counted from the end of the one before. */
 void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns);
-/* The time that the next token may take: 7/8 of the SLO plus the credit. Below 0 if earlier tokens used up more than that. */
+/* The time that the next token may take: 15/16 of the SLO plus the credit. Below 0 if earlier tokens used up more than that. */
 int64_t hb_token_credit_most_ns(const struct hb_token_credit *credit, int64_t slo_ns);
 
 #endif

@@ -17,7 +17,7 @@
  * than the best pace of the service, so it is meant for single requests.
  *
  * Example. Steps take 1.4 ms, one in eight 10 ms. The objective is 6 ms. The pace is
- * 2.5 ms alone, so LP may make the mean 2.4 times as long; with a margin of an eighth (token_credit.h), 2.1 times.
+ * 2.5 ms alone, so LP may make the mean 2.4 times as long; with the margin of a sixteenth (token_credit.h), 2.25 times.
  *
  * Bad at: services with more than 450 requests/s that make no tokens, because the
  * objective then applies to the mean of 16 of them; short texts. A text of four tokens, of which two fell on long steps, is slower than

@@ -229,9 +229,9 @@ static int64_t next_token_may_take(int64_t last_ns, int64_t gap_ns)
 
 static void a_token_may_take_what_those_before_it_saved(void **state)
 {
-	assert_int_equal(next_token_may_take(2 * MS, 0), 7500 * US);
-	assert_int_equal(next_token_may_take(2 * MS, MS), 6500 * US);
-	assert_int_equal(next_token_may_take(6 * MS, 0), 5 * MS);
+	assert_int_equal(next_token_may_take(2 * MS, 0), 7750 * US);
+	assert_int_equal(next_token_may_take(2 * MS, MS), 6750 * US);
+	assert_int_equal(next_token_may_take(6 * MS, 0), 5500 * US);
 	assert_int_equal(next_token_may_take(30 * MS, 0), 1);
 }
 

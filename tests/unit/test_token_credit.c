@@ -10,26 +10,26 @@
 #define SLO_NS (8 * MS)
 #define TOKENS 4000
 
-static void lp_may_delay_until_the_credit_is_used_up(void **state)
+static void lp_may_delay_until_half_of_the_credit_is_used_up(void **state)
 {
 	struct hb_token_credit credit = {0};
-	hb_token_credit_note(&credit, SLO_NS, 3 * MS);
+	hb_token_credit_note(&credit, SLO_NS, MS);
 	assert_true(credit.is_open);
 	hb_token_credit_note(&credit, SLO_NS, 9 * MS);
 	assert_true(credit.is_open);
 	hb_token_credit_note(&credit, SLO_NS, 9 * MS);
 	assert_false(credit.is_open);
-	assert_int_equal(credit.credit_ns, 0);
+	assert_int_equal(credit.credit_ns, 7 * MS / 2);
 }
 
-static void it_takes_half_of_the_objective_to_begin(void **state)
+static void it_takes_three_quarters_of_the_objective_to_begin(void **state)
 {
 	struct hb_token_credit credit = {0};
 	hb_token_credit_note(&credit, SLO_NS, 4 * MS);
 	assert_false(credit.is_open);
-	hb_token_credit_note(&credit, SLO_NS, 6 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 4 * MS);
 	assert_true(credit.is_open);
-	/* A little credit is enough to continue. */
+	/* Half of it is enough to continue. */
 	hb_token_credit_note(&credit, SLO_NS, 10 * MS);
 	assert_true(credit.is_open);
 }
@@ -37,13 +37,13 @@ static void it_takes_half_of_the_objective_to_begin(void **state)
 static void the_next_token_may_use_up_the_credit(void **state)
 {
 	struct hb_token_credit credit = {0};
-	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 7 * MS);
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 15 * MS / 2);
 	hb_token_credit_note(&credit, SLO_NS, 3 * MS);
-	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 11 * MS);
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 12 * MS);
 	hb_token_credit_note(&credit, SLO_NS, 16 * MS);
-	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 2 * MS);
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 7 * MS / 2);
 	hb_token_credit_note(&credit, SLO_NS, 100 * MS);
-	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), -91 * MS);
+	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), -89 * MS);
 }
 
 static void a_long_calm_time_gives_the_credit_of_one_token(void **state)
@@ -60,14 +60,14 @@ static void old_debt_is_forgotten(void **state)
 	for (int i = 0; i < 100; i++)
 		hb_token_credit_note(&credit, SLO_NS, 30 * MS);
 	assert_int_equal(credit.credit_ns, -HB_PACE_TOKENS * SLO_NS);
-	for (int i = 0; i < 26; i++) /* 5 ms each: -128 to 2 ms */
+	for (int i = 0; i < 24; i++) /* 5.5 ms each: -128 to 4 ms */
 		hb_token_credit_note(&credit, SLO_NS, 2 * MS);
 	assert_false(credit.is_open);
 	hb_token_credit_note(&credit, SLO_NS, 2 * MS);
 	assert_true(credit.is_open);
 }
 
-/* Steps of 2 to 6.5 ms, which LP makes up to 15 ms long: every answer of 16 tokens keeps the objective. */
+/* Steps of 4 to 7.5 ms, which LP makes up to 11.5 ms long: every answer of 16 tokens keeps the objective. */
 static void every_answer_keeps_the_objective(void **state)
 {
 	struct hb_token_credit credit = {0};
@@ -76,9 +76,9 @@ static void every_answer_keeps_the_objective(void **state)
 	int delayed = 0;
 	hb_rng_init(&rng, 7, 0);
 	for (int i = 0; i < TOKENS; i++) {
-		took_ns[i] = 2 * MS + (int64_t)hb_rng_below(&rng, 9 * MS / 2);
+		took_ns[i] = 4 * MS + (int64_t)hb_rng_below(&rng, 7 * MS / 2);
 		if (credit.is_open) {
-			took_ns[i] += (int64_t)hb_rng_below(&rng, 17 * MS / 2);
+			took_ns[i] += (int64_t)hb_rng_below(&rng, 4 * MS);
 			delayed++;
 		}
 		hb_token_credit_note(&credit, SLO_NS, took_ns[i]);
@@ -96,8 +96,8 @@ static void every_answer_keeps_the_objective(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lp_may_delay_until_the_credit_is_used_up),
-		cmocka_unit_test(it_takes_half_of_the_objective_to_begin),
+		cmocka_unit_test(lp_may_delay_until_half_of_the_credit_is_used_up),
+		cmocka_unit_test(it_takes_three_quarters_of_the_objective_to_begin),
 		cmocka_unit_test(the_next_token_may_use_up_the_credit),
 		cmocka_unit_test(a_long_calm_time_gives_the_credit_of_one_token),
 		cmocka_unit_test(old_debt_is_forgotten),
