@@ -13,8 +13,8 @@
  * objective. A request without gaps waits for at most one slice of LP: before it begins, or,
  * if requests follow each other without a pause, once in H of HP's work. So it ends within A + L + 2 S. LP gets L / (L + H + 2 S) of the time in
  * which a request is present (has begun and not ended).
- * Example. A token takes 2.4 ms. With D = 8 ms L is at most 4.5 ms, and LP has up to 62 %
- * of a GPU on which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
+ * Example. A token takes 2.4 ms. With D = 8 ms L is at most 4.5 ms. While the credit is open LP then has
+ * up to 62 % of a GPU on which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
  *
  * Tokens (decide/token_pace.h): the share is 1 while their credit is open, and else 0 (decide/token_credit.h). A step of
  * a language model that also reads a prompt takes longer than A, and several slices of LP make it late. The next tokens
@@ -27,9 +27,9 @@
  * most 64) without a near request must pass before it grows again.
  *
  * A is the second longest of 64 requests while LP has the smallest slices, so it contains
- * a switch. It is learned again after 4096 requests. For tokens A is the shortest of 64 values, each the mean time of 16
- * tokens: while many prompts are read a token takes several times as long as usual, which says nothing about the slack of
- * the others. If A leaves no slack, it is learned again at once.
+ * a switch. It is learned again after 4096 requests. For tokens A is the shortest sliding mean of 16
+ * tokens, over 64 tokens: while many prompts are read a token takes several times as long as usual, which says nothing
+ * about the slack of the others. If A leaves no slack, it is learned again at once.
  *
  * Requests that wait in the application are not seen. Half of the time since a chain of
  * requests began (decide/request_chain.h) is added to a request's time. The share is also

@@ -14,7 +14,7 @@
 
 /* The interval between readings is chosen so that a ring is about a third full: READ_AT of its HB_PAGE_REQUESTS entries. */
 #define READ_AT 6
-/* Of tokens whose credit sets time slices: the slices have to change from one token to the next. */
+/* The same for tokens whose credit may set time slices, because the slices have to follow each token. */
 #define READ_AT_TOKENS 1
 #define PAUSE_LEAST_NS (2 * HB_NS_PER_MS)
 #define PAUSE_MOST_NS (HB_TICK_MS * HB_NS_PER_MS)
@@ -102,8 +102,8 @@ static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, struct hb_r
 	return n;
 }
 
-/* Whether the credit of the tenant's tokens sets the time slices of a GPU (core/slo_slices.h). */
-static bool has_token_slices(const struct hb_tenancy *tenancy)
+/* Whether the credit of the tenant's tokens may set the time slices of a GPU (core/slo_slices.h). */
+static bool may_set_slices(const struct hb_tenancy *tenancy)
 {
 	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
 		const struct hb_gpu *gpu = tenancy->gpus[i];
@@ -120,7 +120,7 @@ static bool has_token_slices(const struct hb_tenancy *tenancy)
 static void plan_reading(struct hb_tenancy *tenancy, uint64_t most, int64_t now_ns)
 {
 	int64_t before_ns = tenancy->rings_next_ns - tenancy->rings_read_ns;
-	int64_t pause_ns = PAUSE_MOST_NS, read_at = has_token_slices(tenancy) ? READ_AT_TOKENS : READ_AT;
+	int64_t pause_ns = PAUSE_MOST_NS, read_at = may_set_slices(tenancy) ? READ_AT_TOKENS : READ_AT;
 	if (most)
 		pause_ns = (now_ns - tenancy->rings_read_ns) * read_at / (int64_t)(most < 2 * RING ? most : 2 * RING);
 	if (pause_ns > 2 * before_ns)

@@ -5,11 +5,11 @@
  *
  * The user of a language model sees the mean time per token (token_pace.h). With an SLO of D each token may take 15/16 D.
  * If it takes less, the difference is added to the credit, up to D. If it takes more, the difference is subtracted, down
- * to -16 D. The time of a token counts from the end of the one before.
+ * to -16 D. The time of a token counts from the end of the one before, if it begins within HB_PACE_GAP_NS of that.
  *
  * The spatial engine lets LP run beside all tokens; the next token may take hb_token_credit_most_ns(). The rest of this
  * comment is about the temporal engine. There LP may delay tokens while the credit is open: from the moment when it
- * exceeds 3/4 D until it is D / 2 or less. The other half is left for steps that are long without LP.
+ * exceeds 3/4 D until it is D / 2 or less. Half of the credit stays as a margin for steps that are long without LP.
  *
  * Let T be the time of the longest token beside LP, and let tokens take less than 15/16 D without LP. LP begins with a
  * credit of at most D and stops after the first token that leaves D / 2 or less. So n tokens after each other take at most
@@ -17,11 +17,13 @@
  *	n 15/16 D + D / 2 + (T - 15/16 D)
  *
  * For 16 tokens that is at most 16 D if T is at most 23/16 D, for 32 tokens if T is at most 39/16 D. If the caller learns of
- * a token late, what later tokens take above 15/16 D comes on top.
+ * a token late, what later tokens take above 15/16 D comes on top. Steps that take more than 15/16 D without LP are not
+ * covered by this bound.
  *
  * Example. D = 8 ms, so a token may take 7.5 ms. Tokens take 3 ms alone: after two of them the credit is 8 ms, the most
- * that there may be, so LP may delay the next ones. Beside LP they take 9.5 ms: after two of these the credit is 4 ms (8 - 2 - 2),
- * and LP stops for one token, which brings it back to 8 ms. So LP delays two tokens of three.
+ * that there may be, so LP may delay the next ones. They are eager and wait for LP in several gaps,
+ * so beside LP they take 9.5 ms: after two of these the credit is 4 ms (8 - 2 - 2), and LP stops for one token, which brings
+ * it back to 8 ms. So LP delays two tokens of three.
  *
  * Bad at: answers of few tokens, which may all fall on tokens that LP delays.
  */
