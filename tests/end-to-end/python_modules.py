@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds Python modules that Debian's minimal Python lacks."""
+import fcntl
 import importlib
 import os
 import subprocess
 import sys
+
+
+def make_python(folder, python, package):
+    """Makes a Python with the packages. Returns whether that worked."""
+    if subprocess.run([sys.executable, "-m", "venv", folder], check=False, capture_output=True).returncode:
+        return False
+    return not subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", *package.split()],
+                              check=False).returncode
 
 
 def find_module(name, package, debian, install=True):
@@ -16,10 +25,11 @@ def find_module(name, package, debian, install=True):
     folder = os.path.join(os.environ["HB_BUILD"], "python-" + package.split()[0])
     python = os.path.join(folder, "bin", "python")
     if sys.executable != python:
-        has = os.path.exists(python) and not subprocess.run([python, "-c", "import " + name], check=False, capture_output=True).returncode
-        if install and not has and not subprocess.run([sys.executable, "-m", "venv", folder], check=False, capture_output=True).returncode:
-            has = not subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", *package.split()],
-                                     check=False).returncode
+        with open(folder + ".lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another test must not load a library that this one is writing
+            has = os.path.exists(python) and not subprocess.run([python, "-c", "import " + name], check=False, capture_output=True).returncode
+            if install and not has:
+                has = make_python(folder, python, package)
         if has:
             os.execv(python, [python, *sys.argv])
     print(f"skipped: {debian} is not installed, " + (
