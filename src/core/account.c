@@ -134,10 +134,9 @@ static void set_deadline(struct hb_slot *slot, struct hb_request *request)
 	struct hb_token_times times = {.took_ns = request->took_ns, .excess_ns = request->harm_ns};
 	request->deadline_ns = slo_ns ? request->begin_ns + slo_ns : HB_TIME_NEVER;
 	enum hb_pace pace = hb_token_pace_note(&slot->pace, slo_ns, request->begin_ns, request->end_ns, &times);
-	slot->tenant.paced = pace != HB_PACE_NONE && slo_ns && !slot->tenant.slo_auto;
-	if (!slot->tenant.paced)
+	request->paced = slot->tenant.paced = pace != HB_PACE_NONE && slo_ns && !slot->tenant.slo_auto;
+	if (!request->paced)
 		return;
-	request->paced = true;
 	request->credit_open = slot->pace.credit.is_open;
 	request->took_ns = times.took_ns;
 	request->harm_ns = times.excess_ns;

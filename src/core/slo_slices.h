@@ -11,8 +11,8 @@
  *
  * Below L = 0.5 ms the slack is not used: LP has its smallest slices (1 us), as without an
  * objective. A request without gaps waits for at most one slice of LP: before it begins, or,
- * if requests follow each other without a pause, once in H of HP's work. So it ends within A + L + 2 S. LP gets L / (L + H + 2 S) of the time in
- * which a request is present (has begun and not ended).
+ * if requests follow each other without a pause, once in H of HP's work. So it ends within A + L + 2 S. LP gets
+ * L / (L + H + 2 S) of the time in which a request is present (has begun and not ended).
  * Example. A token takes 2.4 ms. With D = 8 ms L is at most 4.5 ms. While the credit is open LP then has
  * up to 62 % of a GPU on which a token is always being made. With D = 4.8 ms: 1.7 ms, 38 %.
  *
