@@ -333,6 +333,8 @@ void hb_shim_foresight_wait(CUstream stream, CUevent event, bool reads)
 		waiting.keep_ns = keep_ns;
 	else if (reads)
 		mark_work(stream);
+	if (waiting.since_ns) /* the duration of the wait is learned without the time of these calls */
+		waiting.since_ns = hb_clock_now_ns();
 }
 
 void hb_shim_foresight_read_ends(void)
