@@ -40,7 +40,8 @@ SHIM = os.path.join(BUILD, "src/shim")
 # Seconds after which a condition counts as never true, also with sanitizers on a busy machine.
 LIMIT = 120
 STATUS_LIMIT = 10  # HB_ANSWER_LIMIT_MS of `hb status`
-# A shell starts its background jobs with these signals ignored, and programs pass that on to the programs of the tests.
+# nohup and the background jobs of a shell ignore these signals. The programs of the tests would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 KEPT_VARIABLES = ("PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS")

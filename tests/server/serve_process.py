@@ -14,6 +14,7 @@ import time
 
 BUILD, SOURCE = os.environ["HB_BUILD"], os.environ["HB_SOURCE"]
 LIMIT = 120
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and the server would inherit that
 TENSORS = """inputs: [{name: x, datatype: FP32, shape: [4]}]
 outputs: [{name: y, datatype: FP32, shape: [4]}]
 """
