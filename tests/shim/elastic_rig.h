@@ -11,9 +11,9 @@
 #include "page_host.h"
 #include "unit/unit.h"
 
-#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 #define OK(call) CHECK((call) == CUDA_SUCCESS)
@@ -21,7 +21,7 @@
 /* Other threads or processes bring this about within a moment. */
 #define AWAIT(condition) \
 	while (!(condition)) \
-	sched_yield()
+	usleep(100)
 
 extern struct hb_page_host elastic_host;
 

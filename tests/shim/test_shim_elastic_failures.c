@@ -255,13 +255,8 @@ static void calls_fail_when_memory_is_lost(void **state)
 
 /* ---- the choice between peer and host ---- */
 
-#define PROBED (128 * MIB) /* as much as is worth a probe */
-/* Longer than a probe takes; ThreadSanitizer needs seconds for one. */
-#ifdef __SANITIZE_THREAD__
-#define SLOW "cuMemcpyDtoDAsync_v2:0:slow=6000:times=2"
-#else
-#define SLOW "cuMemcpyDtoDAsync_v2:0:slow=1000:times=2"
-#endif
+#define PROBED (128 * MIB)                              /* as much as is worth a probe */
+#define SLOW "cuMemcpyDtoDAsync_v2:0:slow=1000:times=2" /* longer than a probe takes */
 
 static const struct hb_sim_table *table;
 static CUdeviceptr probed;
