@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define SIGNALS 64
+#define THREADS_READ_MOST 1024
 
 bool hb_signal_is_deadly(int signal)
 {
@@ -74,9 +75,13 @@ static bool waits_for_signals(pid_t pid, const char *thread)
 	return n > 0 && strstr(place, "sigtimedwait");
 }
 
-/* A signal for the process goes to any thread that does not block it. */
+/*
+ * A signal for the process goes to any thread that does not block it. Of a process with very many threads only some are read,
+ * and the signal counts as not blocked.
+ */
 static bool all_threads_block(pid_t pid, uint64_t signal_bit)
 {
+	unsigned n = 0;
 	char path[300];
 	struct signal_sets sets;
 	snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
@@ -84,8 +89,9 @@ static bool all_threads_block(pid_t pid, uint64_t signal_bit)
 	bool blocked = threads != NULL;
 	for (struct dirent *entry; blocked && (entry = readdir(threads));) {
 		snprintf(path, sizeof path, "/proc/%d/task/%s/status", (int)pid, entry->d_name);
-		blocked = entry->d_name[0] == '.' || !read_status(path, &sets) || sets.blocked & signal_bit ||
-			  waits_for_signals(pid, entry->d_name);
+		blocked = n++ < THREADS_READ_MOST &&
+			  (entry->d_name[0] == '.' || !read_status(path, &sets) || sets.blocked & signal_bit ||
+			   waits_for_signals(pid, entry->d_name));
 	}
 	if (threads)
 		closedir(threads);

@@ -290,17 +290,22 @@ static int supervise(struct supervised *command)
 	sigset_t all;
 	const struct timespec take_after = {.tv_nsec = TAKE_TERMINAL_AFTER_MS * HB_NS_PER_MS};
 	const struct timespec look_after = {.tv_sec = LOOK_FOR_DAEMON_EVERY_S};
+	int64_t looked_ns = hb_clock_now_ns();
 	sigfillset(&all);
 	for (;;) {
 		siginfo_t info;
 		int signal = sigtimedwait(&all, &info, command->terminal.given ? &take_after : &look_after);
-		if (signal < 0 && errno == EAGAIN) {
+		if (signal < 0 && errno == EAGAIN)
 			hb_run_terminal_take(&command->terminal, true);
-			look_for_new_daemon(command);
-		} else if (signal == SIGCHLD && look_at_children(command))
+		else if (signal == SIGCHLD && look_at_children(command))
 			return end_as(command, collect_status(command));
 		else if (signal > 0 && signal != SIGCHLD)
 			handle_signal(command, &info);
+		/* By the clock, because frequent signals would keep the wait from ever timing out. */
+		if (hb_clock_now_ns() - looked_ns >= LOOK_FOR_DAEMON_EVERY_S * HB_NS_PER_S) {
+			look_for_new_daemon(command);
+			looked_ns = hb_clock_now_ns();
+		}
 	}
 }
 

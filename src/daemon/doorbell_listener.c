@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -35,9 +36,10 @@ static void sleep_on(hb_page_u32 *word, uint32_t seen, int64_t most_ns)
 	syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
-static void wake_sleeper(hb_page_u32 *word)
+/* Also threads of the tenant may sleep on the word, any number of them, and the kernel wakes the oldest first. */
+static void wake_sleepers(hb_page_u32 *word)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 static void run_listener(void *argument)
@@ -80,10 +82,10 @@ void hb_doorbell_listener_free(struct hb_doorbell_listener *listener)
 	if (!listener)
 		return;
 	atomic_store(&listener->ending, 1);
-	wake_sleeper(&listener->ending);
+	wake_sleepers(&listener->ending);
 	while (atomic_load(&listener->ending) != 2) {
 		atomic_fetch_add(listener->doorbell, 1);
-		wake_sleeper(listener->doorbell);
+		wake_sleepers(listener->doorbell);
 		nanosleep(&(struct timespec){.tv_nsec = END_NAP_NS}, NULL);
 	}
 	uv_thread_join(&listener->thread);

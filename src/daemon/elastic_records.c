@@ -193,7 +193,8 @@ void hb_elastic_grant_host(struct hb_daemon *daemon)
 	do {
 		shares.given = shares.wanting = 0;
 		visit_records(daemon, &shares, add_want);
-		more = shares.wanting ? (left - shares.given) / shares.wanting : 0;
+		/* A process may write a larger wish between two rounds: then more may be given than is left. */
+		more = shares.wanting && left > shares.given ? (left - shares.given) / shares.wanting : 0;
 		more -= more % GRANT_UNIT;
 		shares.share += more;
 	} while (more);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/fault_notes.h"
+#include "daemon/mps_server.h"
 #include "daemon/socket_server.h"
 #include "daemon/status_measures.h"
 #include "gate/gate.h"
@@ -93,6 +94,10 @@ static void note_error(struct hb_mps_faults *faults, struct hb_member *member, u
 static bool is_client(const struct hb_member *member)
 {
 	const struct hb_tenancy *tenancy = member->tenancy;
+	const struct hb_mps *mps = tenancy->daemon->mps;
+	/* A tenant says that it is inside the server; the user of a server that has ended is not known. */
+	if (hb_mps_state(mps) == HB_MPS_READY && !hb_mps_may_serve(mps, tenancy->peer.uid))
+		return false;
 	return member->watch && member->slot < HB_PAGE_PROCESSES && tenancy->flags & HB_REGISTER_MPS &&
 	       !hb_tenancy_is_server(tenancy);
 }

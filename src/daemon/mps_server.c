@@ -212,9 +212,7 @@ static void read_old_server(void *argument, const struct hb_command_result *resu
 			set_state(mps, HB_MPS_IDLE, why);
 		return;
 	}
-	if (!mps->server)
-		mps->server = server;
-	hb_mps_server_registered(mps);
+	hb_mps_server_registered(mps, mps->server ? mps->server : server);
 	hb_daemon_wake(mps->daemon);
 }
 
@@ -308,9 +306,12 @@ void hb_mps_server_ended(struct hb_mps *mps)
 		set_state(mps, HB_MPS_FAILED, "the server has ended; the next low-priority tenant starts it again");
 }
 
-void hb_mps_server_registered(struct hb_mps *mps)
+void hb_mps_server_registered(struct hb_mps *mps, pid_t server)
 {
-	if (mps->state == HB_MPS_READY || mps->state == HB_MPS_OFF)
+	if (mps->state == HB_MPS_OFF)
+		return;
+	mps->server = server; /* the control program starts a new one by itself when the old one has ended */
+	if (mps->state == HB_MPS_READY)
 		return;
 	mps->ours = true;
 	mps->unknown = false;

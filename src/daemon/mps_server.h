@@ -56,7 +56,7 @@ void hb_mps_stop(struct hb_mps *mps);
 /* Call it when the daemon starts: looks for a server that an earlier daemon left. */
 void hb_mps_find_old_server(struct hb_mps *mps);
 /* The server's own process has registered through its shim, or has ended. */
-void hb_mps_server_registered(struct hb_mps *mps);
+void hb_mps_server_registered(struct hb_mps *mps, pid_t server);
 void hb_mps_server_ended(struct hb_mps *mps);
 /* The token by which the server's shim registers. */
 const unsigned char *hb_mps_token(const struct hb_mps *mps);
@@ -65,7 +65,7 @@ const unsigned char *hb_mps_token(const struct hb_mps *mps);
  * daemon ends. 0, or negative errno (then `done` is not called).
  */
 int hb_mps_terminate(struct hb_mps *mps, pid_t client, void (*done)(void *argument), void *argument);
-/* The server's process as the control program named it; 0 = not known. */
+/* The server's process; 0 = it is not known, or the server is not ready. */
 pid_t hb_mps_server_pid(const struct hb_mps *mps);
 
 #endif

@@ -355,7 +355,7 @@ int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const stru
 		grant->slot = (uint32_t)result;
 	}
 	if (hb_tenancy_is_server(tenancy))
-		hb_mps_server_registered(daemon->mps);
+		hb_mps_server_registered(daemon->mps, peer->pid);
 	hb_daemon_wake(daemon);
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include "daemon/process.h"
 #include "daemon/socket_server.h"
 #include "daemon/tenancy.h"
+#include "protocol/container_token.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
@@ -20,6 +21,8 @@
 #include <unistd.h>
 
 #define LIMIT_NS (HB_TERMINATE_LIMIT_MS * HB_NS_PER_MS)
+/* For finding out which processes of a tenant a signal would kill; the rest count as killed. */
+#define ASK_NS (100 * HB_NS_PER_MS)
 /* A supervisor says BYE and ends. The daemon may notice the end first; then the message is in the socket already. */
 #define BYE_NS (200 * HB_NS_PER_MS)
 
@@ -185,14 +188,23 @@ static uint64_t begin_termination(struct hb_supervision *supervision, uint32_t t
 	return 0;
 }
 
+/* A tenant says that it is inside the server (HB_REGISTER_MPS); the daemon knows whose programs are. */
+static bool is_inside(const struct hb_tenancy *tenancy)
+{
+	return (tenancy->flags & HB_REGISTER_MPS) && !hb_tenancy_is_server(tenancy) &&
+	       hb_mps_may_serve(tenancy->daemon->mps, tenancy->peer.uid);
+}
+
 /* Only processes of a tenant inside the server are its clients. `signal` 0: all of them. */
 static unsigned take_members(struct hb_tenancy *tenancy, int signal, struct tenant_process *list)
 {
 	struct hb_privileged *privileged = tenancy->daemon->privileged;
+	int64_t until_ns = hb_clock_now_ns() + ASK_NS;
 	unsigned n = 0;
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		struct hb_member *member = &tenancy->members[slot];
-		if (!member->watch || (signal && !hb_privileged_signal_kills(privileged, member->pid, signal)))
+		bool asks = signal && hb_clock_now_ns() < until_ns;
+		if (!member->watch || (asks && !hb_privileged_signal_kills(privileged, member->pid, signal)))
 			continue;
 		member->terminated = true;
 		list[n++] = (struct tenant_process){member->pid, member->start_ticks};
@@ -213,7 +225,7 @@ uint64_t hb_supervision_terminate(struct hb_tenancy *tenancy, int signal)
 {
 	struct hb_supervision *supervision = tenancy->daemon->supervision;
 	struct tenant_process clients[HB_PAGE_PROCESSES];
-	if (!(tenancy->flags & HB_REGISTER_MPS) || hb_tenancy_is_server(tenancy))
+	if (!is_inside(tenancy) || !hb_mps_server_pid(tenancy->daemon->mps))
 		return 0;
 	const struct hb_termination *known = find_termination(supervision, tenancy->number);
 	if (known)
@@ -271,10 +283,11 @@ static bool begin_search(struct supervised_end *end)
 	struct hb_privileged_request request = {
 		.kind = HB_PRIVILEGED_END_PROCESSES, .uid = end->uid, .page = end->page};
 	memcpy(request.token, end->token, sizeof request.token);
-	end->waits_to_search = false;
-	end->searches = hb_privileged_run(end->supervision->daemon->privileged, &request, search_ended, end) == 0;
+	int result = hb_privileged_run(end->supervision->daemon->privileged, &request, search_ended, end);
+	end->waits_to_search = result == -EAGAIN; /* too many programs wait */
+	end->searches = result == 0;
 	end->supervision->running += end->searches;
-	return end->searches;
+	return end->searches || end->waits_to_search;
 }
 
 /* A search is a process that reads all of /proc: each user has one at a time, so that no user delays another. */
@@ -311,7 +324,8 @@ static void begin_end(struct supervised_end *end)
 		end->n = take_members(tenancy, 0, end->members);
 		end->page = page_inode(tenancy);
 	}
-	if (begin_termination(supervision, end->tenant, end->members, end->n, end))
+	if (tenancy && is_inside(tenancy) &&
+	    begin_termination(supervision, end->tenant, end->members, end->n, end))
 		end->n_clients = end->n;
 	else
 		kill_members(end);
@@ -321,7 +335,10 @@ void hb_supervision_leader_ended(struct hb_tenancy *tenancy)
 {
 	struct hb_supervision *supervision = tenancy->daemon->supervision;
 	const uint32_t flags = HB_REGISTER_SUPERVISED | HB_REGISTER_MPS;
-	struct supervised_end *end = (tenancy->flags & flags) == flags ? calloc(1, sizeof *end) : NULL;
+	/* Processes are killed by their token, and others can guess the token of a container. `hb run` never uses one. */
+	if ((tenancy->flags & flags) != flags || hb_token_is_of_container(tenancy->token))
+		return;
+	struct supervised_end *end = calloc(1, sizeof *end);
 	if (!end)
 		return;
 	*end = (struct supervised_end){.next = supervision->ends,
@@ -352,8 +369,10 @@ bool hb_supervision_leave(struct hb_supervision *supervision, const unsigned cha
 void hb_supervision_tick(struct hb_supervision *supervision, int64_t now_ns)
 {
 	for (struct hb_termination *each = supervision->terminations; each; each = each->next)
-		if (now_ns - each->since_ns >= LIMIT_NS)
+		if (now_ns - each->since_ns >= LIMIT_NS && !each->reported) {
 			report_termination(each);
+			hold(each, false); /* the command may never end */
+		}
 	for (struct supervised_end *end = supervision->ends; end; end = end->next)
 		if (!end->begun && now_ns >= end->due_ns)
 			begin_end(end);

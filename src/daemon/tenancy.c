@@ -33,6 +33,8 @@
 
 /* A check takes 20 us for each process. Until the next one, replaced programs may keep their turn. */
 #define EXEC_CHECK_EVERY_NS (2 * HB_NS_PER_S)
+/* For the processes of a page that an earlier daemon made. Those that are not looked at by then register again. */
+#define ADOPT_NS (500 * HB_NS_PER_MS)
 #define REPAIRS_MAX 50 /* ticks, five seconds; then the sum is repaired although a process seems to be changing it */
 
 struct hb_tenancy *hb_tenancy_find(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES])
@@ -300,11 +302,21 @@ static bool belongs_to_tenant(const struct hb_tenancy *tenancy, pid_t pid)
 	return false;
 }
 
-/* The page may name a process that has ended or never existed. */
+static bool is_adopted(const struct hb_tenancy *tenancy, pid_t pid)
+{
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+		if (tenancy->members[slot].watch && tenancy->members[slot].pid == pid)
+			return true;
+	return false;
+}
+
+/* The page may name a process that has ended or never existed, or one process several times. */
 static int adopt_process(struct hb_tenancy *tenancy, uint32_t slot)
 {
 	const struct hb_page_process *process = &tenancy->page->processes[slot];
 	struct hb_peer named = {.pid = (pid_t)process->pid, .start_ticks = process->start_ticks};
+	if (is_adopted(tenancy, named.pid))
+		return -EEXIST;
 	int result = named.pidfd = hb_process_open(named.pid);
 	if (result < 0)
 		return result;
@@ -325,8 +337,10 @@ static int adopt_contents(struct hb_tenancy *tenancy)
 	int result = adopt_gpus(tenancy);
 	if (result < 0)
 		return result;
+	int64_t until_ns = hb_clock_now_ns() + ADOPT_NS;
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
-		if (page->processes[slot].state == HB_PAGE_ACTIVE && adopt_process(tenancy, slot) < 0)
+		if (page->processes[slot].state == HB_PAGE_ACTIVE &&
+		    (hb_clock_now_ns() > until_ns || adopt_process(tenancy, slot) < 0))
 			hb_page_slot_free(page, slot);
 	tenancy->rights.elastic |= page->elastic & HB_ELASTIC_ON && hb_tenancy_is_low(tenancy);
 	tenancy->rights.over |= page->elastic & HB_ELASTIC_OVER && tenancy->rights.elastic;

@@ -11,8 +11,9 @@
 #include "daemon/peer.h"
 #include "daemon/tenant_record.h"
 
-/* NULL = no tenant has this token, or this number. */
+/* The first tenant with this token: several may have the token of a container. NULL = none. Not for what clients ask for. */
 struct hb_tenancy *hb_tenancy_find(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES]);
+/* NULL = no tenant has this number. */
 struct hb_tenancy *hb_tenancy_numbered(struct hb_daemon *daemon, uint32_t number);
 /*
  * The tenant with this token to which the peer may refer; NULL = there is none. Others can guess the token of a container,
@@ -55,7 +56,7 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy);
  * when it uses CUDA again. May end the tenant.
  */
 void hb_tenancy_check_exec(struct hb_tenancy *tenancy, int64_t now_ns);
-/* Every HB_TICK_MS: heartbeat and memory repairs. */
+/* Every HB_TICK_MS: repairs memory sums after the end of a process. */
 void hb_tenancy_tick(struct hb_tenancy *tenancy);
 
 #endif

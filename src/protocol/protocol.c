@@ -48,6 +48,8 @@ static const char *check_wishes(uint32_t priority, int64_t slo_ns, uint32_t atta
 		return "unknown priority";
 	if (slo_ns < -1)
 		return "negative SLO";
+	if (slo_ns >= HB_SLO_LIMIT_NS)
+		return "SLO of several years";
 	if (attainment_ppm > 1000000)
 		return "attainment above 100 %";
 	return NULL;
