@@ -23,13 +23,16 @@ static struct {
 	struct hb_scheduler *scheduler;
 	int64_t now_ns, end_ns[HB_SCHEDULER_FLIGHTS_MAX]; /* 0 = free, INT64_MAX = paused */
 	int64_t left_ns[HB_SCHEDULER_FLIGHTS_MAX];        /* of a paused batch */
-	uint64_t started, items, refused, hopeless, late_starts;
+	uint64_t started, started_of[3];                  /* batches of all models, of each model */
+	uint64_t items, refused, hopeless, late_starts;
 	uint64_t last_cookie;
 	uint32_t last_items, last_slot;
 	enum hb_scheduler_reason last_reason;
 	int64_t beside; /* factor on the time of a batch that starts beside others; 0 = 1 */
 	uint8_t *fate;  /* by cookie: number of times that the request ended; NULL = not recorded */
 } rig;
+
+static uint32_t model_slots; /* of each model of the next scheduler; 0 = no limit of its own */
 
 static int64_t run_ns(uint32_t items)
 {
@@ -44,6 +47,7 @@ static void open_stopping(struct hb_scheduler_config config, uint32_t models, do
 	assert_int_equal(hb_scheduler_new(&config, &rig.scheduler, &error), 0);
 	for (uint32_t model = 0; model < models; model++) {
 		struct hb_scheduler_model known = {.max_items = BATCH_MOST, .run_guess_ns = 1, .sm_demand = {1, 1}};
+		known.slots = model_slots;
 		known.stop_share = stop_share;
 		assert_int_equal(hb_scheduler_add_model(rig.scheduler, &known, &error), model);
 		for (uint32_t items = 1; items <= BATCH_MOST; items++) {
@@ -92,6 +96,7 @@ static void batch_started(uint32_t slot)
 	rig.end_ns[slot] = rig.now_ns + run_ns(batch->items) * (company && rig.beside ? rig.beside : 1);
 	rig.late_starts += batch->deadline_ns < rig.end_ns[slot];
 	rig.started++;
+	rig.started_of[batch->model]++;
 	rig.items += batch->items;
 	rig.last_items = batch->items;
 	rig.last_slot = slot;
@@ -341,6 +346,37 @@ static void low_priority_does_not_starve(void **state)
 	assert_int_equal(low_served_beside_saturation("preempt"), 0);
 }
 
+/* Requests without a deadline are equally urgent, so the oldest is next, and each model gets its turn. */
+static void models_without_deadlines_share_the_gpu(void **state)
+{
+	for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++) {
+		open_policy("ours", 3);
+		teach_interference();
+		memset(rig.started_of, 0, sizeof rig.started_of);
+		for (uint64_t i = 0; i < 600; i++, advance_to(rig.now_ns + US))
+			submit(i, i % 3, (enum hb_scheduler_priority) class, INT64_MAX);
+		steps();
+		advance_to(rig.now_ns + 40 * run_ns(BATCH_MOST));
+		assert_true(rig.started >= 30);
+		for (uint32_t model = 0; model < 3; model++)
+			assert_in_range(rig.started_of[model], rig.started / 4, rig.started / 2);
+		closes(NULL);
+	}
+}
+
+static void aged_requests_start_beside_high_priority_of_their_model(void **state)
+{
+	model_slots = 1; /* as a worker that carries out one batch at a time */
+	open_policy("ours", 1);
+	model_slots = 0;
+	submit(1000000, 0, HB_SCHEDULER_LOW, INT64_MAX);
+	for (uint64_t i = 0; i < 4000; i++) {
+		submit(i, 0, HB_SCHEDULER_HIGH, 3 * MS);
+		advance_to(rig.now_ns + 1 * MS);
+	}
+	assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->started[HB_SCHEDULER_LOW], 1);
+}
+
 static void aged_requests_take_no_more_than_their_share(void **state)
 {
 	open_policy("ours", 2);
@@ -584,6 +620,8 @@ int main(void)
 		TEST(with_separate_queues_only_the_own_worker_limits_a_model),
 		TEST(no_batch_starts_that_cannot_be_in_time),
 		TEST(low_priority_does_not_starve),
+		TEST(models_without_deadlines_share_the_gpu),
+		TEST(aged_requests_start_beside_high_priority_of_their_model),
 		TEST(aged_requests_take_no_more_than_their_share),
 		TEST(a_cancelled_request_never_starts),
 		TEST(a_timeout_is_reported_when_it_happens),

@@ -37,15 +37,23 @@
 /* Two sums of the same misses, added in different orders, differ by less than this. */
 #define ROUNDING 1e-6
 
-/* Returns the request with the earliest deadline later than after_ns, among models that may start a batch. */
+_Static_assert(HB_SCHEDULER_MODELS_MAX <= 64, "find_most_urgent() has a bit for each model");
+
+/* Of requests with the same deadline, or with none, the oldest is the most urgent. */
+static bool is_more_urgent(const struct hb_waiting *a, const struct hb_waiting *b)
+{
+	return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->arrival_ns < b->arrival_ns;
+}
+
+/* Returns the most urgent request among models that may start a batch. `tried`: a bit for each model that is left out. */
 static struct hb_waiting *find_most_urgent(struct hb_scheduler *scheduler, enum hb_scheduler_priority class,
-					   int64_t after_ns)
+					   uint64_t tried)
 {
 	struct hb_waiting *best = NULL;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
 		struct hb_waiting *first = hb_scheduler_first(scheduler, model, class, HB_ORDER_URGENCY);
-		if (first && hb_scheduler_slot_free(scheduler, model, class) && first->deadline_ns > after_ns &&
-		    (!best || first->deadline_ns < best->deadline_ns))
+		if (first && !(tried >> model & 1) && hb_scheduler_slot_free(scheduler, model, class) &&
+		    (!best || is_more_urgent(first, best)))
 			best = first;
 	}
 	return best;
@@ -113,7 +121,7 @@ static bool should_wait(struct hb_scheduler *scheduler, int64_t now_ns, struct h
 
 static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	struct hb_waiting *first = find_most_urgent(scheduler, HB_SCHEDULER_HIGH, INT64_MIN);
+	struct hb_waiting *first = find_most_urgent(scheduler, HB_SCHEDULER_HIGH, 0);
 	if (!first)
 		return false;
 	struct hb_plan flights;
@@ -341,7 +349,7 @@ static bool start_aged(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 
 static bool start_low(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	int64_t after_ns = INT64_MIN;
+	uint64_t tried = 0;
 	struct hb_waiting *first;
 	struct low_decision decision;
 	if (!scheduler->queued[HB_SCHEDULER_LOW])
@@ -350,12 +358,12 @@ static bool start_low(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_
 	hb_plan_flights(scheduler, now_ns, &decision.flights);
 	decision.speed = hb_forecast_speed(&scheduler->predictor, &decision.flights.forecast);
 	/* If no batch of a model may start, the next model is tried. */
-	while ((first = find_most_urgent(scheduler, HB_SCHEDULER_LOW, after_ns))) {
+	while ((first = find_most_urgent(scheduler, HB_SCHEDULER_LOW, tried))) {
 		uint32_t items = choose_low_items(scheduler, now_ns, &decision, first);
 		if (items)
 			return hb_scheduler_start(scheduler, now_ns, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY,
 						  items, action);
-		after_ns = first->deadline_ns;
+		tried |= UINT64_C(1) << first->model;
 	}
 	/* Retry: the longer no expected request arrives, the smaller its assumed probability. */
 	if (!hb_scheduler_busy(scheduler) && scheduler->policy_wake_ns > now_ns + RETRY_NS)
@@ -365,8 +373,9 @@ static bool start_low(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_
 
 static bool decide_ours(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
+	/* Aged requests come first, because high priority may never leave a slot of their worker free. */
 	return refuse_hopeless(scheduler, now_ns, action) || hb_pause_decide(scheduler, now_ns, action) ||
-	       start_high(scheduler, now_ns, action) || start_aged(scheduler, now_ns, action) ||
+	       start_aged(scheduler, now_ns, action) || start_high(scheduler, now_ns, action) ||
 	       start_low(scheduler, now_ns, action);
 }
 

@@ -205,6 +205,8 @@ static void update_habit(struct hb_scheduler *scheduler, int64_t now_ns, const s
 		return;
 	struct hb_scheduler_habit *habit = &scheduler->habits[request->model];
 	int64_t deadline_ns = request->deadline_ns - now_ns;
+	if (deadline_ns <= 0) /* such a request is late anyway and says nothing about later ones */
+		return;
 	double gap_ns = (double)(now_ns - habit->seen_ns);
 	/* A shorter deadline counts at once, longer ones as a moving average. */
 	bool shorter = habit->deadline_ns <= 0 || deadline_ns < habit->deadline_ns;
