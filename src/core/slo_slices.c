@@ -2,6 +2,8 @@
 /* See slo_slices.h. */
 #include "core/slo_slices.h"
 
+#include "base/clock.h"
+#include "core/policy.h"
 #include "decide/defaults.h"
 #include "decide/request_chain.h"
 #include "decide/slo_budget.h"
@@ -12,6 +14,8 @@
 #define NEAR_MOST 1
 #define SHARE_ALL 16
 #define PATIENCE_MOST 64
+/* Longer slices of LP would gain nothing: two switches are 0.04 % of this. */
+#define LOW_MOST_NS HB_NS_PER_S
 
 static bool may_wait(const struct hb_slo_slices *slices)
 {
@@ -143,5 +147,7 @@ bool hb_slo_slices_get(const struct hb_slo_slices *slices, int64_t slo_ns, int64
 	int64_t slack_ns = is_open ? hb_slo_budget_ns(slo_ns, slices->alone_ns) : 0;
 	*low_ns = used_ns(slices, slack_ns) - 2 * switch_ns;
 	*high_ns = high_of(slices);
-	return *low_ns >= HB_DEFAULT_LOW_TURN_LEAST_NS;
+	if (*low_ns > LOW_MOST_NS)
+		*low_ns = LOW_MOST_NS;
+	return *low_ns >= HB_DEFAULT_LOW_TURN_LEAST_NS && *high_ns <= HB_SLICE_MAX_NS;
 }

@@ -51,6 +51,18 @@ static void the_slack_is_known_after_64_requests(void **state)
 	assert_false(hb_slo_slices_get(&service.slices, 0, SWITCH_NS, &low_ns, &high_ns));
 }
 
+/* The core refuses longer slices than HB_SLICE_MAX_NS, and ejects a policy that sets one. */
+static void slices_have_a_limit(void **state)
+{
+	struct service service = {.now_ns = MS, .slo_ns = 3600 * 1000 * MS}, slow = service;
+	int64_t low_ns, high_ns;
+	serve(&service, 64, 10 * MS, 3 * MS);
+	assert_true(hb_slo_slices_get(&service.slices, service.slo_ns, SWITCH_NS, &low_ns, &high_ns));
+	assert_int_equal(low_ns, 1000 * MS);
+	serve(&slow, 64, 10 * MS, 12000 * MS);
+	assert_false(hb_slo_slices_get(&slow.slices, slow.slo_ns, SWITCH_NS, &low_ns, &high_ns));
+}
+
 static void the_share_follows_what_requests_show(void **state)
 {
 	struct service service = {.now_ns = MS};
@@ -182,6 +194,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_slack_is_known_after_64_requests),
+		cmocka_unit_test(slices_have_a_limit),
 		cmocka_unit_test(the_share_follows_what_requests_show),
 		cmocka_unit_test(all_of_the_slack_is_used_at_most),
 		cmocka_unit_test(tokens_do_not_wait_for_each_other),
