@@ -130,8 +130,10 @@ enum hb_hold_entry hb_hold_enter_elastic(void)
 
 void hb_hold_exit(void)
 {
+	if (!self) /* in a child that was forked inside a call */
+		return;
 	uint32_t depth = atomic_load_explicit(&self->inside, memory_order_relaxed);
-	if (depth) /* 0 in a child that was forked inside a call */
+	if (depth) /* 0 if that child has made another call since */
 		atomic_store_explicit(&self->inside, depth - 1, memory_order_release);
 }
 

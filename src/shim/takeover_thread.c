@@ -34,7 +34,8 @@ void hb_takeover_thread_call(int64_t at_ns)
 	if (planned_ns != AWAKE && at_ns >= planned_ns)
 		return;
 	atomic_fetch_add(&doorbell, 1);
-	if (planned_ns != AWAKE) /* a thread that is awake checks the doorbell before it sleeps */
+	/* Read again: a thread that is still awake checks the doorbell before it sleeps. */
+	if (atomic_load(&wake_ns) != AWAKE)
 		syscall(SYS_futex, &doorbell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
