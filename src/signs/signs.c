@@ -118,6 +118,20 @@ static void *find_next(_Atomic(void *) *slot, const char *name)
 	return function;
 }
 
+/*
+ * A library that the program opens with dlopen() calls our functions, because we were loaded first. Its liburing is not in the
+ * program's global scope, so RTLD_NEXT does not find it. The answer is not kept, because the caller may be unloaded.
+ */
+static void *find_for_caller(const char *name, const void *caller)
+{
+	Dl_info info;
+	void *library = dladdr(caller, &info) ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	void *function = library ? dlsym(library, name) : NULL;
+	if (library)
+		dlclose(library);
+	return function;
+}
+
 #define NEXT(name) \
 	static _Atomic(void *) slot_; \
 	__typeof__(&name) real_ = (__typeof__(&name))find_next(&slot_, #name); \
@@ -156,6 +170,8 @@ static void *find_next(_Atomic(void *) *slot, const char *name)
 	{ \
 		static _Atomic(void *) slot_; \
 		int(*real_) parameters = (int(*) parameters)find_next(&slot_, #name); \
+		if (UNLIKELY(!real_)) \
+			real_ = (int(*) parameters)find_for_caller(#name, __builtin_return_address(0)); \
 		if (UNLIKELY(!real_)) \
 			return -ENOSYS; \
 		int result = real_ arguments; \
