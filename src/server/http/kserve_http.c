@@ -398,8 +398,8 @@ __attribute__((format(printf, 2, 0))) static void log_line(void *argument, const
 static struct MHD_Daemon *start_daemon(struct hb_kserve_http *http, unsigned flags, int listening, uint32_t connections,
 				       struct MHD_OptionItem *more)
 {
-	/* Version 0.9.75 would answer twice when it finds no Host; request_head.c checks more than it does. */
-	int is_strict = strcmp(MHD_get_version(), "0.9.75") != 0;
+	/* Versions before 1.0.0 would answer twice when they find no Host; request_head.c checks more than they do. */
+	int is_strict = strtol(MHD_get_version(), NULL, 10) >= 1;
 	return MHD_start_daemon(flags | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle_request,
 				http, MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL, MHD_OPTION_LISTEN_SOCKET, listening,
 				MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,

@@ -11,6 +11,7 @@
 #include "server/http/request_head.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -81,10 +82,10 @@ static bool check_lines(struct MHD_Connection *connection, const char *at, const
 	return at && skip_line_end(at, end) && n == MHD_get_connection_values(connection, MHD_HEADER_KIND, NULL, NULL);
 }
 
-/* Newer versions than Debian 12's are strict themselves. */
+/* Versions before 1.0.0 accept a bare LF as the end of a line. */
 static bool is_library_lax(void)
 {
-	return strcmp(MHD_get_version(), "0.9.75") == 0;
+	return strtol(MHD_get_version(), NULL, 10) < 1;
 }
 
 static bool is_head_whole(struct MHD_Connection *connection, const char *method, const char *url, const char *version)
