@@ -79,6 +79,26 @@ class Slow(LimitedTest):
                 self.server.send_incomplete_request(100000, 0) as body, self.server.connect(grpc_begin(), self.server.grpc_port) as call:
             self.drip((head, b"x"), (body, b" "), (call, frame(0, 0, 1, b"\0")))
 
+    def test_a_slow_call_is_reset_beside_calls_that_end(self):
+        """Other calls of the connection must not extend its time."""
+        with self.server.connect(grpc_begin() + frame(0, 0, 1, b"\0"), self.server.grpc_port) as client:
+            client.settimeout(LIMIT)
+            answered, reset, data = 0, False, b""
+            end = time.monotonic() + LIMIT
+            for stream in range(3, 4001, 2):
+                client.sendall(headers(stream, "/inference.GRPCInferenceService/ServerLive") + data_frames(stream, b""))
+                data += client.recv(65536)
+                while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
+                    kind, of = data[3], int.from_bytes(data[5:9], "big")
+                    answered += kind == 1 and of > 1
+                    reset |= kind == 3 and of == 1
+                    data = data[9 + int.from_bytes(data[:3], "big"):]
+                if reset or time.monotonic() > end:
+                    break
+                time.sleep(0.2)
+            self.assertTrue(reset)
+            self.assertGreater(answered, 0)
+
     def spoil(self, rng, data):
         """Returns the bytes with some of them changed, removed, doubled or cut off."""
         data = bytearray(data)

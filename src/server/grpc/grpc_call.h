@@ -61,7 +61,7 @@ struct hb_grpc_call {
 	struct hb_caller caller;
 	size_t header_bytes;                 /* size of the headers that have arrived */
 	const struct hb_grpc_method *method; /* NULL: the headers have not arrived, or there is no such method */
-	int64_t begun_ns;
+	int64_t reads_since_ns; /* start of the wait for its message; moves forward with the bytes that arrive (transfer_rate.h) */
 	int64_t timeout_ns;    /* time-out that the client sent; 0 = none */
 	enum hb_coding coding; /* coding of the message, if its prefix says that the message is compressed */
 	uint8_t *data;         /* the message as far as it has arrived, with its prefix unless prefix_removed */

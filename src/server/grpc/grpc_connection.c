@@ -35,7 +35,7 @@ struct hb_grpc_connection {
 	struct hb_client client;
 	nghttp2_session *session;
 	struct hb_tls_session *tls; /* between socket and session; NULL = no encryption */
-	int64_t read_ns;     /* last time that a call began or its message was complete; at first, time of the accept */
+	int64_t read_ns;     /* last time that a call began, or that bytes of its message came; at first, time of the accept */
 	int64_t written_ns;  /* last time that the socket took bytes */
 	uint32_t n_incoming; /* calls whose message is not complete */
 	uint32_t n_unsent;   /* calls whose answer was not sent completely */
@@ -279,10 +279,10 @@ static int begin_call(nghttp2_session *session, const nghttp2_frame *frame, void
 	call->grpc = connection->grpc;
 	call->connection = connection;
 	call->stream = frame->hd.stream_id;
-	call->begun_ns = hb_clock_now_ns();
+	call->reads_since_ns = hb_clock_now_ns();
 	call->charge.budget = connection->grpc->config.memory;
 	if (connection->n_incoming++ == 0)
-		connection->read_ns = call->begun_ns;
+		connection->read_ns = call->reads_since_ns;
 	call->sibling = connection->calls;
 	call->link = &connection->calls;
 	if (call->sibling)
@@ -359,6 +359,8 @@ static int read_data(nghttp2_session *session, uint8_t flags, int32_t stream, co
 	}
 	memcpy(call->data + call->bytes, data, bytes);
 	call->bytes += bytes;
+	call->connection->read_ns = hb_clock_now_ns();
+	call->reads_since_ns = hb_transfer_rate_credit(call->reads_since_ns, bytes, call->connection->read_ns);
 	hb_grpc_announce_request(call);
 	return 0;
 }
@@ -574,12 +576,27 @@ static bool makes_no_progress(const struct hb_grpc_connection *connection, int64
 	       (connection->n_unsent && now_ns - connection->unsent_since_ns > 2 * limit_ns);
 }
 
+/* Resets the streams of calls whose message arrives more slowly than the minimum rate. */
+static void reset_slow_calls(struct hb_grpc_connection *connection, int64_t now_ns, int64_t limit_ns)
+{
+	bool any = false;
+	for (struct hb_grpc_call *call = connection->calls; call; call = call->sibling)
+		if (!call->complete && now_ns - call->reads_since_ns > 2 * limit_ns) {
+			nghttp2_submit_rst_stream(connection->session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_CANCEL);
+			any = true;
+		}
+	if (any)
+		send_pending(connection);
+}
+
 void hb_grpc_connections_check(struct hb_kserve_grpc *grpc, int64_t now_ns)
 {
 	struct hb_grpc_connection *next;
 	int64_t limit_ns = (int64_t)grpc->config.idle_s * HB_NS_PER_S;
 	for (struct hb_grpc_connection *connection = grpc->connections; connection; connection = next) {
 		next = connection->next;
+		if (!connection->closing)
+			reset_slow_calls(connection, now_ns, limit_ns);
 		bool quiet = !connection->calls && now_ns - connection->quiet_since_ns > limit_ns;
 		if (makes_no_progress(connection, now_ns, limit_ns))
 			close_connection(connection);
