@@ -18,6 +18,7 @@
 
 /* Primary contexts by CUDA's device number; NULL: never retained through this file. */
 static _Atomic(CUcontext) primary[HB_PAGE_GPUS];
+static atomic_int references[HB_PAGE_GPUS]; /* to the primary contexts, held by the program and its libraries */
 
 CUresult hb_hook_cuInit(unsigned int flags)
 {
@@ -124,6 +125,8 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	hb_tenant_refresh();
 	CUresult result = HB_REAL(cuDevicePrimaryCtxRetain)(context, device);
 	HB_FAULT(shim_context_made);
+	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS)
+		atomic_fetch_add(&references[device], 1);
 	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS &&
 	    atomic_exchange(&primary[device], *context) != *context) {
 		hb_shim_count(HB_COUNT_contexts, 1);
@@ -138,6 +141,17 @@ static CUcontext begin_release(CUdevice device)
 	CUcontext context = device >= 0 && device < HB_PAGE_GPUS ? atomic_load(&primary[device]) : NULL;
 	note_leaves(context);
 	return context;
+}
+
+/* Whether the context stays because the program has more references to it: the driver only lowers a count then. */
+static bool has_more_references(CUdevice device)
+{
+	if (device < 0 || device >= HB_PAGE_GPUS)
+		return false;
+	int before = atomic_fetch_sub(&references[device], 1);
+	if (before <= 0) /* a release too many */
+		atomic_fetch_add(&references[device], 1);
+	return before > 1;
 }
 
 static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
@@ -155,16 +169,25 @@ static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
 	return result;
 }
 
-#define END_OF_PRIMARY(name) \
+#define END_OF_PRIMARY(name, stays) \
 	CUresult hb_hook_##name(CUdevice device) \
 	{ \
 		return HB_HELD(({ \
-			CUcontext context = begin_release(device); \
-			end_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
+			CUresult result; \
+			if (stays) { \
+				result = HB_REAL(name)(device); \
+				if (result != CUDA_SUCCESS) \
+					atomic_fetch_add(&references[device], 1); \
+			} else { \
+				CUcontext context = begin_release(device); \
+				result = end_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
+			} \
+			result; \
 		})); \
 	}
 
-END_OF_PRIMARY(cuDevicePrimaryCtxRelease)
-END_OF_PRIMARY(cuDevicePrimaryCtxRelease_v2)
-END_OF_PRIMARY(cuDevicePrimaryCtxReset)
-END_OF_PRIMARY(cuDevicePrimaryCtxReset_v2)
+END_OF_PRIMARY(cuDevicePrimaryCtxRelease, has_more_references(device))
+END_OF_PRIMARY(cuDevicePrimaryCtxRelease_v2, has_more_references(device))
+/* A reset ends the context, whatever the number of references. */
+END_OF_PRIMARY(cuDevicePrimaryCtxReset, false)
+END_OF_PRIMARY(cuDevicePrimaryCtxReset_v2, false)

@@ -97,12 +97,15 @@ static struct takeover_slot *withdraw_slot(CUcontext context)
 void hb_takeover_forget_context(CUcontext context)
 {
 	CUcontext popped;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* another thread may capture */
 	hb_takeover_release();
 	struct takeover_slot *slot = withdraw_slot(context);
 	if (slot) {
 		hb_takeover_release(); /* a takeover may have begun meanwhile; from now on none begins in this context */
 		if (HB_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
+			HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 			tear_down(slot, (unsigned)(slot - hb_takeover_slots));
+			HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 			HB_REAL(cuCtxPopCurrent_v2)(&popped);
 		}
 		pthread_mutex_lock(&hb_takeover_lock);

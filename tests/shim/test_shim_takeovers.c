@@ -8,6 +8,7 @@
  */
 #include "nvidia/cuda_abi.h"
 #include "nvidia/takeover_kernel.h"
+#include "simcuda/simcuda.h"
 #include "takeover_child.h"
 
 #include <dirent.h>
@@ -318,6 +319,28 @@ static void infer_requests(void)
 	end();
 }
 
+/* Libraries retain and release the primary context while the program uses it. Only the last release ends it. */
+static void release_one_of_two_references(void)
+{
+	const CUuuid id = HB_SIM_TABLE_ID;
+	const struct hb_sim_table *table;
+	OK(CU(cuInit)(0));
+	OK(CU(cuDevicePrimaryCtxRetain)(&context, 0));
+	OK(CU(cuCtxSetCurrent)(context));
+	OK(CU(cuGetExportTable)((const void **)&table, &id));
+	OK(CU(cuModuleLoadData)(&module, image));
+	OK(CU(cuModuleGetFunction)(&kernel_short, module, "short"));
+	OK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+	hint_and_be_right(400000);
+	hold();
+	OK(CU(cuDevicePrimaryCtxRetain)(&context, 0));
+	(void)table->set_faults("cuModuleUnload:1:times=1"); /* counts; our kernel's module is the only one that is unloaded */
+	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
+	CHECK(table->set_faults("cuModuleUnload:1:times=1") == 0);
+	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
+	CHECK(table->set_faults("") == 1);
+}
+
 /* ---- in the test ---- */
 
 static void the_first_launch_releases_a_takeover(void **state)
@@ -375,6 +398,11 @@ static void many_threads_and_streams_may_launch(void **state)
 	assert_int_equal(run(launch_from_several_threads)->requests.takeover_fault, 0);
 }
 
+static void a_context_with_more_references_stays_prepared(void **state)
+{
+	run(release_one_of_two_references);
+}
+
 static void the_gpu_is_taken_over_for_one_of_two_contexts(void **state)
 {
 	run(use_two_contexts);
@@ -428,6 +456,7 @@ int main(void)
 		TEST(a_process_may_exit_while_the_driver_compiles_our_kernel),
 		TEST(a_context_may_be_destroyed_during_a_takeover),
 		TEST(many_threads_and_streams_may_launch),
+		TEST(a_context_with_more_references_stays_prepared),
 		TEST(the_gpu_is_taken_over_for_one_of_two_contexts),
 		TEST(there_is_no_takeover_without_a_reason),
 		TEST(takeovers_that_fail_stay_off),
