@@ -11,16 +11,21 @@ uint32_t hb_spatial_standing_reserve(uint32_t sms)
 void hb_spatial_limits_init(struct hb_spatial_limits *limits, uint32_t sms)
 {
 	*limits = (struct hb_spatial_limits){
-		.sms = sms,
 		.light_ns = HB_DEFAULT_LIGHT_NS,
 		.close_ns = HB_DEFAULT_CLOSE_NS,
 		.split_ns = HB_DEFAULT_SPLIT_NS,
 		.tick_ns = HB_DEFAULT_SPLIT_NEXT_NS,
-		.standing_sms = (sms - hb_spatial_standing_reserve(sms)) & ~UINT32_C(1),
 		.weight = HB_DEFAULT_MASK_WEIGHT,
 		.masks = true,
 	};
+	hb_spatial_limits_set_sms(limits, sms);
 	hb_spatial_limits_set_window(limits, HB_DEFAULT_WINDOW_NS);
+}
+
+void hb_spatial_limits_set_sms(struct hb_spatial_limits *limits, uint32_t sms)
+{
+	limits->sms = sms;
+	limits->standing_sms = (sms - hb_spatial_standing_reserve(sms)) & ~UINT32_C(1);
 }
 
 void hb_spatial_limits_set_window(struct hb_spatial_limits *limits, uint32_t window_ns)

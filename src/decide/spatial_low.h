@@ -207,6 +207,8 @@ struct hb_spatial_answer {
 uint32_t hb_spatial_standing_reserve(uint32_t sms);
 /* The limits that ship (defaults.def), for a GPU with `sms` SMs. */
 void hb_spatial_limits_init(struct hb_spatial_limits *limits, uint32_t sms);
+/* The number of SMs became known later. */
+void hb_spatial_limits_set_sms(struct hb_spatial_limits *limits, uint32_t sms);
 /*
  * Computes all windows from one: window_ns beside and between requests; half where a new
  * request may be delayed by more than it allows; four times where all launches are

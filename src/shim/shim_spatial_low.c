@@ -102,7 +102,10 @@ static void refresh_limits(struct hb_spatial_low *low, unsigned gpu, const struc
 {
 	uint32_t window_ns = atomic_load_explicit(&page->window_us, memory_order_relaxed) * 1000;
 	hb_shim_spatial_choose_masks(gpu, page);
-	low->limits.masks = hb_shim_spatial_masked_sms(gpu) > 0 && !hb_extension_replaces_low_rule();
+	uint32_t sms = hb_shim_spatial_masked_sms(gpu);
+	if (sms && sms != low->limits.sms)
+		hb_spatial_limits_set_sms(&low->limits, sms);
+	low->limits.masks = sms > 0 && !hb_extension_replaces_low_rule();
 	if (!window_ns || window_ns == low->limits.window_ns)
 		return;
 	hb_spatial_limits_set_window(&low->limits, window_ns);
