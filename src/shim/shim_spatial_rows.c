@@ -231,7 +231,11 @@ void hb_shim_spatial_refresh(void)
 	    hb_clock_now_ns() < atomic_load(&banks[gpu].prepare_again_ns) ||
 	    HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context || pthread_mutex_trylock(&preparing) != 0)
 		return;
+	/* Another thread may begin a capture meanwhile, which calls in other modes would invalidate. */
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	prepare_low_side(gpu, context);
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	pthread_mutex_unlock(&preparing);
 }
 

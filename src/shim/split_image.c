@@ -303,13 +303,17 @@ const struct hb_split_function *hb_split_function_of(CUfunction handle, CUcontex
 	/* While a stream captures, most of the calls below are illegal. */
 	if (function || atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0)
 		return function;
+	/* Another thread may begin a capture meanwhile, which calls in other modes would invalidate. */
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	pthread_mutex_lock(&lock);
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	function = find_function(handle, context);
 	if (!function && (function = take_entry(handle))) {
 		enter_function(function, handle, context);
 		n_functions += !atomic_load_explicit(&function->handle, memory_order_relaxed);
 		atomic_store_explicit(&function->handle, handle, memory_order_release);
 	}
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	pthread_mutex_unlock(&lock);
 	return function;
 }
