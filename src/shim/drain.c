@@ -42,10 +42,11 @@
 /* Only this poll records the event, because that makes the context runnable for a moment. */
 #define STRAGGLER_MARK 10
 
-/* A context, or a stream of it. */
+/* A context, a stream of it, or the work of a stream that was destroyed. */
 struct drain_row {
 	CUcontext context;
-	CUstream stream; /* NULL: this row is the context itself */
+	CUstream stream; /* NULL: this row is the context itself, or `last` is set */
+	CUevent last;    /* the end of the work that a destroyed stream left */
 	CUdevice device;
 	CUevent mark; /* context rows: recorded in the legacy stream while `marked` */
 	bool marked;
@@ -68,7 +69,8 @@ static void add_row(const struct drain_row *row)
 	pthread_mutex_lock(&lock);
 	bool known = false;
 	for (size_t i = 0; i < n_rows && !known; i++)
-		known = rows[i].context == row->context && rows[i].stream == row->stream && !rows[i].leaves;
+		known = rows[i].context == row->context && rows[i].stream == row->stream && !rows[i].leaves &&
+			!rows[i].last;
 	if (!known && n_rows == room) {
 		struct drain_row *more = realloc(rows, (2 * room + 16) * sizeof(*rows));
 		if (more) {
@@ -123,12 +125,53 @@ void hb_drain_add_stream(CUstream stream)
 		add_row(&row);
 }
 
+/* Records the end of the work in this stream. NULL: all of it has ended, or that cannot be done. */
+static CUevent record_end(CUstream stream)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUcontext context, popped;
+	CUevent last = NULL;
+	if (hb_stream_captures(stream) || HB_REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS ||
+	    HB_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+		return NULL;
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	if (HB_REAL(cuStreamQuery)(stream) == CUDA_ERROR_NOT_READY &&
+	    HB_REAL(cuEventCreate)(&last, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+	    HB_REAL(cuEventRecord)(last, stream) != CUDA_SUCCESS) {
+		HB_REAL(cuEventDestroy_v2)(last);
+		last = NULL;
+	}
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	HB_REAL(cuCtxPopCurrent_v2)(&popped);
+	return last;
+}
+
+static bool knows_stream(CUstream stream)
+{
+	bool known = false;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_rows && !known && !stopped; i++)
+		known = rows[i].stream == stream;
+	pthread_mutex_unlock(&lock);
+	return known;
+}
+
+/* The driver destroys a stream at once and ends its work later. The legacy stream does not wait for a non-blocking one. */
 void hb_drain_forget_stream(CUstream stream)
 {
+	if (!stream || !knows_stream(stream))
+		return;
+	CUevent last = atomic_load(&started) ? record_end(stream) : NULL;
 	pthread_mutex_lock(&lock);
-	for (size_t i = n_rows; stream && i-- > 0;)
-		if (rows[i].stream == stream)
+	for (size_t i = n_rows; i-- > 0;) {
+		if (rows[i].stream != stream)
+			continue;
+		rows[i].stream = NULL;
+		rows[i].last = last;
+		if (!last)
 			rows[i] = rows[--n_rows];
+		last = NULL;
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -155,6 +198,17 @@ static bool is_unfinished(CUresult answer)
 	return answer == CUDA_ERROR_NOT_READY;
 }
 
+/* Removes what destroyed streams left and has ended by now. With the lock held. */
+static void remove_ended(void)
+{
+	for (size_t i = n_rows; i-- > 0;)
+		if (rows[i].last && !rows[i].leaves && HB_REAL(cuCtxSetCurrent)(rows[i].context) == CUDA_SUCCESS &&
+		    !is_unfinished(HB_REAL(cuEventQuery)(rows[i].last))) {
+			HB_REAL(cuEventDestroy_v2)(rows[i].last);
+			rows[i] = rows[--n_rows];
+		}
+}
+
 static bool is_context_busy(struct drain_row *row, const struct drain_poll *poll)
 {
 	if (!poll->closed || row->marked_at != poll->submitted)
@@ -175,6 +229,8 @@ static bool is_row_busy(struct drain_row *row, const struct drain_poll *poll)
 {
 	if (row->leaves)
 		return poll->if_blind;
+	if (row->last)
+		return true;
 	if (HB_REAL(cuCtxSetCurrent)(row->context) != CUDA_SUCCESS)
 		return false;
 	return row->stream ? is_unfinished(HB_REAL(cuStreamQuery)(row->stream)) : is_context_busy(row, poll);
@@ -188,6 +244,8 @@ static bool is_gpu_busy(const struct hb_place *place, const struct drain_poll *p
 	bool blind = stopped || atomic_load(&hb_captures) > 0;
 	if (blind)
 		busy = poll->if_blind;
+	else
+		remove_ended();
 	for (size_t i = 0; i < n_rows && !busy && !blind; i++)
 		busy = rows[i].device < HB_PAGE_GPUS && place->gpu_of_device[rows[i].device] == poll->gpu &&
 		       is_row_busy(&rows[i], poll);
@@ -210,7 +268,7 @@ bool hb_drain_knows_context(CUcontext context)
 	bool known = false;
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < n_rows && !known; i++)
-		known = context && rows[i].context == context && !rows[i].stream && !rows[i].leaves;
+		known = context && rows[i].context == context && !rows[i].stream && !rows[i].last && !rows[i].leaves;
 	pthread_mutex_unlock(&lock);
 	return known;
 }
@@ -220,7 +278,7 @@ CUcontext hb_drain_context_on(CUdevice device)
 	CUcontext context = NULL;
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < n_rows && !context; i++)
-		if (rows[i].device == device && !rows[i].stream && !rows[i].leaves)
+		if (rows[i].device == device && !rows[i].stream && !rows[i].last && !rows[i].leaves)
 			context = rows[i].context;
 	pthread_mutex_unlock(&lock);
 	return context;
@@ -229,7 +287,7 @@ CUcontext hb_drain_context_on(CUdevice device)
 /* As with a closed gate, one event in the legacy stream covers all blocking streams of the context. */
 static CUresult query_row(struct drain_row *row, bool first)
 {
-	if (row->leaves)
+	if (row->leaves || row->last)
 		return CUDA_ERROR_NOT_READY;
 	CUresult result = HB_REAL(cuCtxSetCurrent)(row->context);
 	if (result != CUDA_SUCCESS)
@@ -250,6 +308,8 @@ CUresult hb_drain_query_all(bool first)
 	CUresult result = stopped ? CUDA_ERROR_DEINITIALIZED : CUDA_SUCCESS;
 	if (atomic_load(&has_unknown))
 		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (!stopped)
+		remove_ended();
 	for (size_t i = 0; i < n_rows && !stopped && (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY); i++) {
 		CUresult answer = query_row(&rows[i], first);
 		if (answer != CUDA_SUCCESS)

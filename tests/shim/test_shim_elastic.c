@@ -243,6 +243,37 @@ static void memory_moves_under_running_work(void **state)
 	assert_non_null(hb_page_host_run(&elastic_host, move_under_work));
 }
 
+static atomic_bool may_run;
+
+static void wait_until_it_may_run(void *unused)
+{
+	while (!atomic_load(&may_run))
+		usleep(200);
+}
+
+/* The driver destroys a stream at once, also if it has work, and that work uses the memory. */
+static void destroy_a_stream_and_move(void)
+{
+	CUstream stream;
+	elastic_begin();
+	CUdeviceptr pointer = elastic_allocate(4 * MIB);
+	elastic_fill(pointer, 4 * MIB, 7);
+	OK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+	OK(CU(cuLaunchHostFunc)(stream, wait_until_it_may_run, NULL));
+	elastic_launch(pointer, stream);
+	OK(CU(cuStreamDestroy_v2)(stream));
+	CHECK(elastic_try_move(HB_ORDER_AWAY, 0, 4 * MIB) == HB_MOVE_BUSY);
+	CHECK(elastic_record_of(0)->host_bytes == 0);
+	atomic_store(&may_run, true);
+	CHECK(elastic_move(HB_ORDER_AWAY, 0, 4 * MIB) == HB_MOVE_MOVED);
+	CHECK(elastic_is_intact(pointer, 4 * MIB, 7, 1));
+}
+
+static void work_of_a_destroyed_stream_is_awaited(void **state)
+{
+	assert_non_null(hb_page_host_run(&elastic_host, destroy_a_stream_and_move));
+}
+
 static void capture_and_move(void)
 {
 	CUstream stream;
@@ -370,6 +401,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(other_tenants_get_ordinary_memory, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_ends_with_its_context, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_moves_under_running_work, elastic_set_up, elastic_tear_down),
+		cmocka_unit_test_setup_teardown(work_of_a_destroyed_stream_is_awaited, elastic_set_up,
+						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(nothing_moves_while_a_stream_captures, elastic_set_up,
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(orders_that_cannot_be_carried_out_change_nothing, elastic_set_up,
