@@ -74,10 +74,10 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 	char uuid[HB_UUID_TEXT_SIZE];
 	const struct hb_ejection *ejection = hb_core_ejection(gpu->core);
 	hb_uuid_format(gpu->uuid, uuid);
-	json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s}", "uuid", uuid, "name", gpu->measures->name,
-				   "engine", hb_status_engine(gpu->engine), "policy", hb_core_policy(gpu->core), "high",
-				   (int)gpu->n_high, "low", (int)gpu->n_low, "reserve",
-				   (json_int_t)gpu->page->reserve_bytes, "low_memory",
+	json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s}", "uuid", uuid, "name",
+				   gpu->measures->name, "engine", hb_status_engine(gpu->engine), "policy",
+				   hb_core_policy(gpu->core), "high", (int)gpu->n_high, "low", (int)gpu->n_low,
+				   "reserve", (json_int_t)gpu->page->reserve_bytes, "low_memory",
 				   (json_int_t)gpu->page->low_used_bytes, "ejected",
 				   ejection->reason == HB_EJECT_NONE ? "" : ejection->message);
 	if (!object)

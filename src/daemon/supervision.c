@@ -324,8 +324,7 @@ static void begin_end(struct supervised_end *end)
 		end->n = take_members(tenancy, 0, end->members);
 		end->page = page_inode(tenancy);
 	}
-	if (tenancy && is_inside(tenancy) &&
-	    begin_termination(supervision, end->tenant, end->members, end->n, end))
+	if (tenancy && is_inside(tenancy) && begin_termination(supervision, end->tenant, end->members, end->n, end))
 		end->n_clients = end->n;
 	else
 		kill_members(end);

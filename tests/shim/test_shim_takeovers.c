@@ -334,7 +334,8 @@ static void release_one_of_two_references(void)
 	hint_and_be_right(400000);
 	hold();
 	OK(CU(cuDevicePrimaryCtxRetain)(&context, 0));
-	(void)table->set_faults("cuModuleUnload:1:times=1"); /* counts; our kernel's module is the only one that is unloaded */
+	(void)table->set_faults(
+		"cuModuleUnload:1:times=1"); /* counts; our kernel's module is the only one that is unloaded */
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 	CHECK(table->set_faults("cuModuleUnload:1:times=1") == 0);
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));

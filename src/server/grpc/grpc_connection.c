@@ -35,10 +35,10 @@ struct hb_grpc_connection {
 	struct hb_client client;
 	nghttp2_session *session;
 	struct hb_tls_session *tls; /* between socket and session; NULL = no encryption */
-	int64_t read_ns;     /* last time that a call began, or that bytes of its message came; at first, time of the accept */
-	int64_t written_ns;  /* last time that the socket took bytes */
-	uint32_t n_incoming; /* calls whose message is not complete */
-	uint32_t n_unsent;   /* calls whose answer was not sent completely */
+	int64_t read_ns; /* last time that a call began, or that bytes of its message came; at first, time of the accept */
+	int64_t written_ns;      /* last time that the socket took bytes */
+	uint32_t n_incoming;     /* calls whose message is not complete */
+	uint32_t n_unsent;       /* calls whose answer was not sent completely */
 	int64_t unsent_since_ns; /* start of the wait to send them; moves forward with the bytes sent (transfer_rate.h) */
 	struct hb_grpc_call *calls;
 	int64_t quiet_since_ns; /* when the last call ended; at first, time of the accept */
