@@ -192,7 +192,7 @@ void hb_turns_switch(struct hb_core *core, enum hb_turn_order order);
 void hb_turns_init(struct hb_core *core, enum hb_turn_order order);
 /* A new tenant of this user. */
 void hb_turns_join(struct hb_core *core, struct hb_slot *slot, uint32_t user);
-/* The tenant leaves; it is still present. */
+/* The tenant leaves. It is no longer listed as present, but its slot is still filled. */
 void hb_turns_forget(struct hb_core *core, uint32_t tenant);
 /* Ends and gives turns that are due. */
 void hb_turns_settle(struct hb_core *core);
@@ -206,7 +206,7 @@ int hb_memory_post_state(struct hb_core *core, struct hb_slot *slot, uint64_t mo
 int hb_memory_post_need(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event);
 int hb_memory_post_moved(struct hb_core *core, struct hb_slot *slot, uint64_t moved_bytes);
 int hb_memory_post_evicted(struct hb_core *core, struct hb_slot *slot, uint64_t bytes);
-/* The tenant leaves; it is still present. */
+/* The tenant leaves. It is no longer listed as present, but its slot is still filled. */
 void hb_memory_forget(struct hb_core *core, struct hb_slot *slot);
 /* Orders moves and answers needs that are due. */
 void hb_memory_settle(struct hb_core *core);

@@ -16,7 +16,7 @@ struct hb_doorbell_listener;
 
 /* The word and the eventfd must outlive the listener. NULL: the thread could not be made. */
 struct hb_doorbell_listener *hb_doorbell_listener_new(hb_page_u32 *doorbell, int event_fd);
-/* Ends the thread, whatever the tenant writes meanwhile. */
+/* Ends the thread and waits for its end, whatever the tenant writes meanwhile. */
 void hb_doorbell_listener_free(struct hb_doorbell_listener *listener);
 
 #endif

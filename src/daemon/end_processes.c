@@ -25,7 +25,6 @@ struct wanted_processes {
 	char variable[sizeof "HB_TENANT=" + 2 * HB_TOKEN_BYTES];
 };
 
-/* What is read is true of the process behind the pidfd, because that process still exists when the signal is sent. */
 /* A program may have overwritten its environment, but not the slot that the daemon gave it on a tenant's page. */
 static bool has_page(pid_t pid, uint64_t inode)
 {
@@ -35,6 +34,7 @@ static bool has_page(pid_t pid, uint64_t inode)
 	return page_fd >= 0;
 }
 
+/* What is read is true of the process behind the pidfd, because that process still exists when the signal is sent. */
 static bool end_process(pid_t pid, const struct wanted_processes *wanted)
 {
 	uid_t uid;

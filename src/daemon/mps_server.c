@@ -26,7 +26,7 @@ struct hb_mps {
 	struct hb_mps_events events;
 	bool ours;        /* this daemon started the control program, or found it running in its own folder */
 	bool left_behind; /* an earlier daemon's control program may still run */
-	bool unknown;     /* so may its server, with clients of any user */
+	bool unknown;     /* a server of an earlier daemon may still run, with clients of any user */
 	bool again;       /* hb_mps_start() was called while the server was stopping */
 	char why[200];
 	struct hb_mps_place *place;

@@ -40,9 +40,9 @@ bool hb_memory_make_room(struct hb_room *room, const struct hb_claim *claim);
 		hb_result_; \
 	})
 
-/* Gives the room back, because the driver refused. */
 /* Claims what there is room for without asking anybody: a multiple of `unit`, at most `bytes`. Returns how much; 0: nothing. */
 uint64_t hb_memory_claim_part(struct hb_claim *claim, unsigned gpu, uint64_t bytes, uint64_t unit);
+/* Gives the room back, because the driver refused. */
 void hb_memory_cancel(const struct hb_claim *claim);
 /* Corrects the claim to `bytes`, because the pitch is known only after the call. */
 void hb_memory_adjust(struct hb_claim *claim, uint64_t bytes);

@@ -129,6 +129,8 @@ void hb_grpc_call_answer(struct hb_grpc_call *call);
 bool hb_grpc_call_infers(const struct hb_grpc_call *call);
 /* Returns the largest size that the call's message may have. */
 uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call);
+/* Makes room for `bytes` of the message. False: no memory; call->memory_full says whether the budget is the reason. */
+bool hb_grpc_call_grow(struct hb_grpc_call *call, size_t bytes);
 /* Returns whether the model has low priority, if the part of the message that has arrived names it. */
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call);
 /* Announces an inference request to its back end as soon as its model is known. Call when a part has arrived. */

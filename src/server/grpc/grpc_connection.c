@@ -317,25 +317,6 @@ static int read_header(nghttp2_session *session, const nghttp2_frame *frame, con
 	return 0;
 }
 
-static bool grow_data(struct hb_grpc_call *call, size_t bytes)
-{
-	size_t capacity = hb_memory_grown_capacity(call->capacity, bytes);
-	if (capacity == call->capacity)
-		return true;
-	size_t more = capacity - call->capacity;
-	/* Small requests like ServerLive are answered even if the memory budget is used up. */
-	bool free_of_charge = capacity == HB_MEMORY_FIRST_BYTES && !hb_grpc_call_infers(call);
-	call->memory_full = !free_of_charge &&
-			    ((hb_memory_would_use_reserve(&call->charge, more) && hb_grpc_call_is_low(call)) ||
-			     !hb_memory_charge_add(&call->charge, more));
-	uint8_t *data = call->memory_full ? NULL : realloc(call->data, capacity);
-	if (!data)
-		return false;
-	call->data = data;
-	call->capacity = capacity;
-	return true;
-}
-
 /* Drops the bytes of a message that have arrived; later ones are not stored. */
 static void drop_message(struct hb_grpc_call *call)
 {
@@ -353,7 +334,7 @@ static int read_data(nghttp2_session *session, uint8_t flags, int32_t stream, co
 	if (!call || call->too_large || call->memory_full || call->waits || call->refused)
 		return 0;
 	if (bytes > hb_grpc_call_size_limit(call) + HB_GRPC_PREFIX - call->bytes ||
-	    !grow_data(call, call->bytes + bytes)) {
+	    !hb_grpc_call_grow(call, call->bytes + bytes)) {
 		drop_message(call);
 		return 0;
 	}

@@ -458,6 +458,25 @@ uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call)
 	return hb_grpc_call_infers(call) || limit < HB_CONTROL_BYTES_MAX ? limit : HB_CONTROL_BYTES_MAX;
 }
 
+bool hb_grpc_call_grow(struct hb_grpc_call *call, size_t bytes)
+{
+	size_t capacity = hb_memory_grown_capacity(call->capacity, bytes);
+	if (capacity == call->capacity)
+		return true;
+	size_t more = capacity - call->capacity;
+	/* Small requests like ServerLive are answered even if the memory budget is used up. */
+	bool free_of_charge = capacity == HB_MEMORY_FIRST_BYTES && !hb_grpc_call_infers(call);
+	call->memory_full = !free_of_charge &&
+			    ((hb_memory_would_use_reserve(&call->charge, more) && hb_grpc_call_is_low(call)) ||
+			     !hb_memory_charge_add(&call->charge, more));
+	uint8_t *data = call->memory_full ? NULL : realloc(call->data, capacity);
+	if (!data)
+		return false;
+	call->data = data;
+	call->capacity = capacity;
+	return true;
+}
+
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
 {
 	return hb_grpc_call_infers(call) && (call->caller.low_only || hb_grpc_infer_is_low(call));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy `ours`, after Strait: compares plans (plan.h) by the expected number
+ * The policy `ours`, after Strait: compares plans (miss_chance.h) by the expected number
  * of deadline misses. docs/serving-scheduler.md explains why.
  *
  * - High priority, earliest deadline first: compares a batch of each size with

@@ -2,7 +2,7 @@
 /*
  * The interface of a scheduling policy and the functions that a policy may call.
  * A policy is a file pick_NAME.c (or part of one) and a row in
- * scheduler_policies.def. Included by scheduler.c, plan.h and pick_*.c only.
+ * scheduler_policies.def. Included by scheduler.c, route.c, miss_chance.h and pick_*.c only.
  */
 #ifndef HB_SCHEDULER_POLICY_H
 #define HB_SCHEDULER_POLICY_H
