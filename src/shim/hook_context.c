@@ -154,6 +154,17 @@ static bool has_more_references(CUdevice device)
 	return before > 1;
 }
 
+/*
+ * A reset ends the context, whatever the number of references. Later releases count as the last one: they ask the driver
+ * whether the context still exists. Returns false: the context does not stay.
+ */
+static bool forget_references(CUdevice device)
+{
+	if (device >= 0 && device < HB_PAGE_GPUS)
+		atomic_store(&references[device], 0);
+	return false;
+}
+
 static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
 {
 	unsigned flags;
@@ -188,6 +199,5 @@ static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
 
 END_OF_PRIMARY(cuDevicePrimaryCtxRelease, has_more_references(device))
 END_OF_PRIMARY(cuDevicePrimaryCtxRelease_v2, has_more_references(device))
-/* A reset ends the context, whatever the number of references. */
-END_OF_PRIMARY(cuDevicePrimaryCtxReset, false)
-END_OF_PRIMARY(cuDevicePrimaryCtxReset_v2, false)
+END_OF_PRIMARY(cuDevicePrimaryCtxReset, forget_references(device))
+END_OF_PRIMARY(cuDevicePrimaryCtxReset_v2, forget_references(device))

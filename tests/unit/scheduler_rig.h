@@ -20,9 +20,9 @@
 
 static struct {
 	struct hb_scheduler *scheduler;
-	int64_t now_ns, end_ns[HB_SCHEDULER_FLIGHTS_MAX]; /* 0 = free, INT64_MAX = paused */
-	int64_t left_ns[HB_SCHEDULER_FLIGHTS_MAX];        /* of a paused batch */
-	uint64_t started, started_of[3];                  /* batches of all models, of each model */
+	int64_t now_ns, end_ns[HB_SCHEDULER_FLIGHTS_MAX];      /* 0 = free, INT64_MAX = paused */
+	int64_t left_ns[HB_SCHEDULER_FLIGHTS_MAX];             /* of a paused batch */
+	uint64_t started, started_of[HB_SCHEDULER_MODELS_MAX]; /* batches of all models, of each model */
 	uint64_t items, refused, hopeless, late_starts;
 	uint64_t last_cookie;
 	uint32_t last_items, last_slot;
