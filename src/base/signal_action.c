@@ -76,8 +76,8 @@ static bool waits_for_signals(pid_t pid, const char *thread)
 }
 
 /*
- * A signal for the process goes to any thread that does not block it. Of a process with very many threads only some are read,
- * and the signal counts as not blocked.
+ * The kernel gives a signal for the process to any thread that does not block it. A process with more than
+ * THREADS_READ_MOST threads counts as one that does not block the signal.
  */
 static bool all_threads_block(pid_t pid, uint64_t signal_bit)
 {

@@ -36,7 +36,7 @@ static void sleep_on(hb_page_u32 *word, uint32_t seen, int64_t most_ns)
 	syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
-/* Also threads of the tenant may sleep on the word, any number of them, and the kernel wakes the oldest first. */
+/* Any number of the tenant's own threads may sleep on the word, and the kernel wakes the oldest sleeper first. */
 static void wake_sleepers(hb_page_u32 *word)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);

@@ -116,8 +116,7 @@ static int post_tenant_add(struct hb_gpu *gpu, struct hb_tenancy *tenancy, int64
 	event.tenant_add.weight = tenancy->weight;
 	event.tenant_add.copy_weight = tenancy->pcie_weight;
 	event.tenant_add.user = (uint32_t)tenancy->peer.uid;
-	event.tenant_add.shared = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS &&
-				  hb_mps_may_serve(gpu->daemon->mps, tenancy->peer.uid);
+	event.tenant_add.shared = hb_tenancy_is_low(tenancy) && hb_mps_has_tenant(tenancy);
 	return hb_gpu_post(gpu, now_ns, &event);
 }
 

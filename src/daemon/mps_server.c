@@ -237,6 +237,12 @@ bool hb_mps_may_serve(const struct hb_mps *mps, uid_t uid)
 	return mps->state == HB_MPS_READY ? server_user(mps) == uid : mps->unknown;
 }
 
+bool hb_mps_has_tenant(const struct hb_tenancy *tenancy)
+{
+	return (tenancy->flags & HB_REGISTER_MPS) && !hb_tenancy_is_server(tenancy) &&
+	       hb_mps_may_serve(tenancy->daemon->mps, tenancy->peer.uid);
+}
+
 static bool has_program(const struct hb_mps *mps, const char **why)
 {
 	char program[PATH_MAX];

@@ -51,6 +51,8 @@ void hb_mps_start(struct hb_mps *mps, uid_t uid);
 bool hb_mps_starts_for_other(const struct hb_mps *mps, uid_t uid);
 /* Whether programs of this user may be in the server. Clients claim to be (HB_REGISTER_MPS); the daemon knows the server's user. */
 bool hb_mps_may_serve(const struct hb_mps *mps, uid_t uid);
+/* Whether the tenant says that it is inside the server and may be; false for the server itself. */
+bool hb_mps_has_tenant(const struct hb_tenancy *tenancy);
 /* Stops the server if this daemon started it, or took it over. */
 void hb_mps_stop(struct hb_mps *mps);
 /* Call it when the daemon starts: looks for a server that an earlier daemon left. */

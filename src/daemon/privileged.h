@@ -20,7 +20,7 @@ void hb_privileged_free(struct hb_privileged *privileged);
 /* Returns where the MPS server of this daemon lives. */
 struct hb_mps_place *hb_privileged_place(struct hb_privileged *privileged);
 
-/* With a helper each of these takes at most 0.3 s. Who calls one for many processes must limit the sum. */
+/* Each of these takes at most 0.3 s with a helper. A caller that asks about many processes must limit the sum. */
 
 /* As hb_process_image(); 0 also if the helper does not answer. */
 uint64_t hb_privileged_image(struct hb_privileged *privileged, pid_t pid);

@@ -188,13 +188,6 @@ static uint64_t begin_termination(struct hb_supervision *supervision, uint32_t t
 	return 0;
 }
 
-/* A tenant says that it is inside the server (HB_REGISTER_MPS); the daemon knows whose programs are. */
-static bool is_inside(const struct hb_tenancy *tenancy)
-{
-	return (tenancy->flags & HB_REGISTER_MPS) && !hb_tenancy_is_server(tenancy) &&
-	       hb_mps_may_serve(tenancy->daemon->mps, tenancy->peer.uid);
-}
-
 /* Only processes of a tenant inside the server are its clients. `signal` 0: all of them. */
 static unsigned take_members(struct hb_tenancy *tenancy, int signal, struct tenant_process *list)
 {
@@ -225,7 +218,7 @@ uint64_t hb_supervision_terminate(struct hb_tenancy *tenancy, int signal)
 {
 	struct hb_supervision *supervision = tenancy->daemon->supervision;
 	struct tenant_process clients[HB_PAGE_PROCESSES];
-	if (!is_inside(tenancy) || !hb_mps_server_pid(tenancy->daemon->mps))
+	if (!hb_mps_has_tenant(tenancy) || !hb_mps_server_pid(tenancy->daemon->mps))
 		return 0;
 	const struct hb_termination *known = find_termination(supervision, tenancy->number);
 	if (known)
@@ -324,7 +317,8 @@ static void begin_end(struct supervised_end *end)
 		end->n = take_members(tenancy, 0, end->members);
 		end->page = page_inode(tenancy);
 	}
-	if (tenancy && is_inside(tenancy) && begin_termination(supervision, end->tenant, end->members, end->n, end))
+	if (tenancy && hb_mps_has_tenant(tenancy) &&
+	    begin_termination(supervision, end->tenant, end->members, end->n, end))
 		end->n_clients = end->n;
 	else
 		kill_members(end);

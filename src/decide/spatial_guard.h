@@ -6,8 +6,8 @@
  *
  * Requests are judged in batches of HB_SPATIAL_BATCH. Without an objective
  * (docs/decisions/0014), or where the objective leaves little slack, a batch *suffers*
- * if its excess is more than half of what it allowed (with the largest reserve: twice of it); that is noted as soon as it is
- * certain. With an objective a batch suffers as soon as two of its requests nearly
+ * if its excess is more than half of what it allowed (with the largest reserve: more
+ * than twice); that is noted as soon as it is certain. With an objective a batch suffers as soon as two of its requests nearly
  * missed it because of LP (slo_budget.h), provided that the excess is too much also without
  * an objective. Tokens are judged by the mean of 16, so one such mean is enough.
  *

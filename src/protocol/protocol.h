@@ -54,7 +54,7 @@
 
 #define HB_PROTOCOL_VERSION 1
 #define HB_WEIGHT_MAX 1000
-#define HB_SLO_LIMIT_NS (INT64_C(1) << 58) /* objectives are shorter; HB_TIME_LIMIT_NS of core.h */
+#define HB_SLO_LIMIT_NS (INT64_C(1) << 58) /* objectives are shorter */
 #define HB_MSG_FDS_MAX (1 + HB_PAGE_GPUS)
 #define HB_MSG_TEXT_MAX 32768
 #define HB_MSG_MAX (HB_MSG_TEXT_MAX + 1024) /* no message is larger */

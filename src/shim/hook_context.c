@@ -120,15 +120,20 @@ DESTROY(cuCtxDestroy)
 DESTROY(cuCtxDestroy_v2)
 DESTROY(cuCtxDetach)
 
+static bool has_place(CUdevice device)
+{
+	return device >= 0 && device < HB_PAGE_GPUS;
+}
+
 CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	hb_tenant_refresh();
 	CUresult result = HB_REAL(cuDevicePrimaryCtxRetain)(context, device);
 	HB_FAULT(shim_context_made);
-	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS)
-		atomic_fetch_add(&references[device], 1);
-	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS &&
-	    atomic_exchange(&primary[device], *context) != *context) {
+	if (result != CUDA_SUCCESS || !has_place(device))
+		return result;
+	atomic_fetch_add(&references[device], 1);
+	if (atomic_exchange(&primary[device], *context) != *context) {
 		hb_shim_count(HB_COUNT_contexts, 1);
 		hb_drain_add_context(*context, device);
 		hb_takeover_add_context(*context, device);
@@ -138,15 +143,15 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 
 static CUcontext begin_release(CUdevice device)
 {
-	CUcontext context = device >= 0 && device < HB_PAGE_GPUS ? atomic_load(&primary[device]) : NULL;
+	CUcontext context = has_place(device) ? atomic_load(&primary[device]) : NULL;
 	note_leaves(context);
 	return context;
 }
 
-/* Whether the context stays because the program has more references to it: the driver only lowers a count then. */
-static bool has_more_references(CUdevice device)
+/* Before a release: whether the context stays, because the program has more references to it. */
+static bool drop_reference(CUdevice device)
 {
-	if (device < 0 || device >= HB_PAGE_GPUS)
+	if (!has_place(device))
 		return false;
 	int before = atomic_fetch_sub(&references[device], 1);
 	if (before <= 0) /* a release too many */
@@ -154,15 +159,22 @@ static bool has_more_references(CUdevice device)
 	return before > 1;
 }
 
-/*
- * A reset ends the context, whatever the number of references. Later releases count as the last one: they ask the driver
- * whether the context still exists. Returns false: the context does not stay.
- */
-static bool forget_references(CUdevice device)
+/* After a release with which the driver only lowered its count. */
+static CUresult end_drop(CUdevice device, CUresult result)
 {
-	if (device >= 0 && device < HB_PAGE_GPUS)
+	if (result != CUDA_SUCCESS)
+		atomic_fetch_add(&references[device], 1);
+	return result;
+}
+
+/*
+ * A reset ends the context, whatever the number of references. Each later release counts as the last one, which asks the
+ * driver whether the context still exists.
+ */
+static void forget_references(CUdevice device)
+{
+	if (has_place(device))
 		atomic_store(&references[device], 0);
-	return false;
 }
 
 static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
@@ -180,24 +192,23 @@ static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
 	return result;
 }
 
-#define END_OF_PRIMARY(name, stays) \
+#define END_PRIMARY(name) \
+	({ \
+		CUcontext context = begin_release(device); \
+		end_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
+	})
+#define RELEASE(name) \
 	CUresult hb_hook_##name(CUdevice device) \
 	{ \
-		return HB_HELD(({ \
-			CUresult result; \
-			if (stays) { \
-				result = HB_REAL(name)(device); \
-				if (result != CUDA_SUCCESS) \
-					atomic_fetch_add(&references[device], 1); \
-			} else { \
-				CUcontext context = begin_release(device); \
-				result = end_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
-			} \
-			result; \
-		})); \
+		return HB_HELD(drop_reference(device) ? end_drop(device, HB_REAL(name)(device)) : END_PRIMARY(name)); \
+	}
+#define RESET(name) \
+	CUresult hb_hook_##name(CUdevice device) \
+	{ \
+		return HB_HELD((forget_references(device), END_PRIMARY(name))); \
 	}
 
-END_OF_PRIMARY(cuDevicePrimaryCtxRelease, has_more_references(device))
-END_OF_PRIMARY(cuDevicePrimaryCtxRelease_v2, has_more_references(device))
-END_OF_PRIMARY(cuDevicePrimaryCtxReset, forget_references(device))
-END_OF_PRIMARY(cuDevicePrimaryCtxReset_v2, forget_references(device))
+RELEASE(cuDevicePrimaryCtxRelease)
+RELEASE(cuDevicePrimaryCtxRelease_v2)
+RESET(cuDevicePrimaryCtxReset)
+RESET(cuDevicePrimaryCtxReset_v2)

@@ -3,8 +3,8 @@
  * Joins a tenant, keeps the membership up to date, and leaves it in a forked child;
  * see shim_tenant.h. All of this runs on the application's threads, in calls that
  * are slow by nature; the shim's own threads are started by drain.c,
- * takeover_thread.c, elastic_thread.c and server_thread.c. A daemon that is missing, slow or gone is no error: the
- * process then continues as if it were alone.
+ * takeover_thread.c, elastic_thread.c and server_thread.c. A daemon that is missing,
+ * slow or gone is no error: the process then continues as if it were alone.
  */
 #include "shim/shim_tenant.h"
 

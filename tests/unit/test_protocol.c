@@ -3,6 +3,7 @@
  * Messages: valid ones are accepted, messages that break a rule are refused before
  * they have any effect, and descriptors arrive or are closed.
  */
+#include "core/core.h"
 #include "protocol/container_token.h"
 #include "protocol/daemon_client.h"
 #include "protocol/tenant_options_env.h"
@@ -73,6 +74,7 @@ static void each_rule_of_a_registration_is_checked(void **state)
 	REFUSED(flags = HB_REGISTER_ALL_FLAGS + 1);
 	REFUSED(priority = 2);
 	REFUSED(slo_ns = -2);
+	REFUSED(slo_ns = HB_TIME_LIMIT_NS); /* as the core does */
 	REFUSED(attainment_ppm = 1000001);
 	REFUSED(pcie_weight = 1001);
 	REFUSED(weight = 1001);

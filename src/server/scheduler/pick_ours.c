@@ -39,7 +39,7 @@
 
 _Static_assert(HB_SCHEDULER_MODELS_MAX <= 64, "find_most_urgent() has a bit for each model");
 
-/* Of requests with the same deadline, or with none, the oldest is the most urgent. */
+/* Requests are ordered by deadline, and those with the same deadline, or with none, by age. */
 static bool is_more_urgent(const struct hb_waiting *a, const struct hb_waiting *b)
 {
 	return a->deadline_ns != b->deadline_ns ? a->deadline_ns < b->deadline_ns : a->arrival_ns < b->arrival_ns;
