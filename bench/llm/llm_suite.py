@@ -294,6 +294,12 @@ class Suite:
 
     def measure_place(self, place, model, load, number, job):
         """The windows of one way of sharing: without the job, with it, and with it and an objective."""
+        if self.args.only_objective:
+            if place.name == "native":
+                self.window(place, model, load, number, "", False)
+            elif place.job and place.takes_objective():
+                self.window(place, model, load, number, job, True)
+            return
         self.window(place, model, load, number, "", False)
         if place.job:
             for objective in (False, True) if place.takes_objective() and self.args.objective else (False,):
@@ -390,6 +396,8 @@ def parse(argv):
     measure.add_argument("--settle", type=float, default=1.0, help="seconds of each window that do not count")
     measure.add_argument("--wait", type=float, default=15, help="seconds to wait for answers after a window")
     measure.add_argument("--no-objective", dest="objective", action="store_false")
+    measure.add_argument("--only-objective", action="store_true", help="measure only windows with an objective, and the native "
+                         "ones without a job")
     measure.add_argument("--batch", type=int, default=32)
     measure.add_argument("--kv-tokens", type=int, default=32768)
     measure.add_argument("--most-prompt", type=int, default=2048)

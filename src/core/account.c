@@ -138,6 +138,7 @@ static void set_deadline(struct hb_slot *slot, struct hb_request *request)
 	if (!request->paced)
 		return;
 	request->credit_open = slot->pace.credit.is_open;
+	request->overdrawn = slot->pace.credit.credit_ns < -slo_ns;
 	request->took_ns = times.took_ns;
 	request->harm_ns = times.excess_ns;
 	request->deadline_ns = pace == HB_PACE_WINDOW ? request->end_ns + slo_ns - times.took_ns : HB_TIME_NEVER;

@@ -29,7 +29,9 @@
  *
  * Tokens are judged by the mean of 16 (decide/token_pace.h). A mean changes the debt once, as a single request does. But it
  * counts as 16 requests, and as 16 misses if it misses, in TRIAL, PATIENCE and the pauses, so that these take as many
- * tokens as single requests. One missed mean in a trial therefore says that LP is not the cause.
+ * tokens as single requests. One missed mean in a trial therefore says that LP is not the cause. Outside of a trial a
+ * missed mean adds to the debt only if the credit of the tokens (decide/token_credit.h) is more than one SLO below 0:
+ * until then even an answer of 32 tokens meets its SLO, because the tokens before it took less.
  *
  * All of this belongs to a kind of request (spatial_kind.h): the misses of one do not limit
  * LP beside another. The least allowance of the kinds served in the last second is in
@@ -203,7 +205,7 @@ static bool was_missed_by_low(struct spatial_tenant *state, const struct hb_requ
 	state->harm_ns = request->harm_ns + (request->queued ? state->harm_ns : 0);
 	if (state->harm_ns >= HB_TIME_LIMIT_NS)
 		state->harm_ns = HB_TIME_LIMIT_NS - 1;
-	return request->end_ns > request->deadline_ns &&
+	return request->end_ns > request->deadline_ns && (!request->paced || request->overdrawn) &&
 	       (!request->measured || request->end_ns - state->harm_ns <= request->deadline_ns);
 }
 

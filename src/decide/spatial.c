@@ -70,6 +70,8 @@ bool hb_spatial_present(const void *beacons, size_t stride, uint32_t n, int64_t 
 static int64_t allowance_ns(const struct hb_spatial_beacon *beacon, int64_t now_ns)
 {
 	int64_t allow_ns = load32(&beacon->allow_ns);
+	if (allow_ns == HB_SPATIAL_ALLOW_ALL)
+		return INT64_MAX;
 	int64_t latest_ns = load64(&beacon->latest_ns), end_ns = load64(&beacon->end_ns);
 	if (latest_ns == INT64_MAX || !end_ns)
 		return allow_ns;
@@ -131,6 +133,7 @@ static void add_beacon(const struct hb_spatial_beacon *beacon, int64_t now_ns, s
 	bool idle = idle_ns(beacon, now_ns) >= HB_DEFAULT_SILENT_NS;
 	view->tenants++;
 	view->idle &= idle;
+	view->free &= idle || next_ns == HB_SPATIAL_ALLOW_ALL;
 	/* An idle process does not limit LP by what it allows its next request. */
 	if (!idle && next_ns < view->entry_ns)
 		view->entry_ns = next_ns;
@@ -161,6 +164,7 @@ void hb_spatial_look_at(const void *beacons, size_t stride, uint32_t n, int64_t 
 					 .entry_ns = UINT32_MAX,
 					 .expect_ns = INT64_MAX,
 					 .idle = true,
+					 .free = true,
 					 .gaps = HB_SPATIAL_GAPS_MOST,
 					 .look_at_ns = now_ns + LOOK_NS};
 	for (uint32_t i = 0; i < n; i++)
@@ -168,6 +172,7 @@ void hb_spatial_look_at(const void *beacons, size_t stride, uint32_t n, int64_t 
 			add_beacon(beacon_at(beacons, stride, i), now_ns, view);
 	view->granted = view->entry_ns > 0;
 	view->idle &= view->tenants > 0 && !view->present;
+	view->free &= view->tenants > 0 && !view->idle;
 	if (view->present)
 		view->expected = false;
 }
@@ -182,7 +187,7 @@ void hb_spatial_view_add_unknown(struct hb_spatial_view *view, uint32_t sms)
 	uint32_t reserve = (uint32_t)((uint64_t)sms * HB_DEFAULT_RESERVE_PPM / HB_SPATIAL_PPM);
 	view->tenants++;
 	view->present = true;
-	view->expected = view->idle = false;
+	view->expected = view->idle = view->free = false;
 	view->allow_ns = 0;
 	view->next_until_ns = 0;
 	view->gaps = 0;

@@ -46,6 +46,8 @@
 #define HB_SPATIAL_NEXT_MOST 0xff
 #define HB_SPATIAL_NEXT_FOR_SHIFT 20
 #define HB_SPATIAL_NEXT_UNIT_NS 16384
+/* Value of `allow_ns`: LP may delay the tokens of this process without a limit, because they have credit (token_credit.h). */
+#define HB_SPATIAL_ALLOW_ALL UINT32_MAX
 
 /*
  * Writers: `owner` is set by compare-and-swap from 0 by the process that claims the
@@ -60,7 +62,8 @@ struct hb_spatial_beacon {
 	_Atomic int64_t end_ns;    /* predicted end of the request without LP from now on; 0 = not known */
 	_Atomic int64_t latest_ns; /* deadline of the request; INT64_MAX = none */
 	_Atomic int64_t expect_ns; /* a request is expected to begin before this time; 0 = none is expected */
-	_Atomic uint32_t allow_ns; /* delay that LP may cause this request, or else the next one; 0 = LP waits */
+	/* delay that LP may cause this request, or else the next one; 0 = LP waits; HB_SPATIAL_ALLOW_ALL */
+	_Atomic uint32_t allow_ns;
 	_Atomic uint32_t
 		reserve; /* SMs that LP leaves free while a request is served or expected; gaps, next launches (above) */
 	_Atomic uint32_t
@@ -81,6 +84,7 @@ struct hb_spatial_view {
 	bool present;     /* a request is served */
 	bool expected;    /* no request is served, but one is expected now */
 	bool idle;        /* no HP process has served a request for HB_DEFAULT_SILENT_NS */
+	bool free;        /* there are HP processes that are not idle, and all of them allow LP any delay */
 	uint32_t reserve; /* largest number of SMs to leave free; also without a request */
 	uint32_t next;    /* SMs to leave free by launches that end before next_until_ns; never more than `reserve` */
 	int64_t next_until_ns; /* 0 = there is no such time */

@@ -19,6 +19,12 @@
 #define NEW_EVERY 16
 /* The time alone is smoothed with a weight of 1/8 for each request. */
 #define MEAN_SHIFT 3
+/* Tokens beside LP without a limit before their mean counts, and requests until the next try if it was too long. */
+#define FREE_LEAST 4
+#define FREE_PAUSE 4096
+#define FREE_PAUSE_MOST 65536
+/* LP waits if tokens have taken this many times the SLO more than their share. */
+#define OVERDRAWN 2
 #define GAP_MAX_NS UINT32_C(4000000000)
 
 static void put64(_Atomic int64_t *word, int64_t value)
@@ -87,8 +93,11 @@ void hb_spatial_high_init(struct hb_spatial_high *high, struct hb_spatial_beacon
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns)
 {
 	slo_ns = slo_ns > 0 ? slo_ns : 0;
-	if (slo_ns != high->slo_ns)
+	if (slo_ns != high->slo_ns) {
 		hb_spatial_kinds_return(&high->kinds);
+		high->free_ns = 0;
+		high->free_tried = high->free_pause = high->free_left = 0;
+	}
 	high->slo_ns = slo_ns;
 }
 
@@ -153,12 +162,13 @@ static bool is_new(const struct hb_spatial_high *high)
 	return kind_of(high)->requests < HB_SPATIAL_FIRST_CLOSED && high->new_left > 0;
 }
 
-static bool is_closed_request(const struct hb_spatial_high *high)
+/* The request allows LP nothing, so that the time alone is measured. */
+static bool measures_alone(const struct hb_spatial_high *high)
 {
 	uint32_t n = high->requests, row = n - n % HB_SPATIAL_CLOSED_RUN;
 	bool early = n < HB_SPATIAL_CLOSED_EVERY && row >= EARLY_LEAST && !(row & (row - 1));
 	return n < HB_SPATIAL_FIRST_CLOSED || n % HB_SPATIAL_CLOSED_EVERY < HB_SPATIAL_CLOSED_RUN || early ||
-	       is_new(high) || kind_of(high)->guard.gated > 0;
+	       is_new(high);
 }
 
 static void count_new(struct hb_spatial_high *high)
@@ -201,22 +211,49 @@ static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, in
 			   HB_SPATIAL_PPM;
 	int64_t budget_ns = share_ns ? hb_slo_budget_terms_ns(most_ns, alone_ns) : 0;
 	budget_ns = budget_ns * hb_spatial_guard_ease_ppm(&kind_of(high)->guard) / HB_SPATIAL_PPM;
-	if (budget_ns > UINT32_MAX)
-		budget_ns = UINT32_MAX;
+	if (budget_ns >= HB_SPATIAL_ALLOW_ALL)
+		budget_ns = HB_SPATIAL_ALLOW_ALL - 1;
 	return budget_ns > share_ns ? budget_ns : share_ns;
+}
+
+/* Whether the credit of tokens decides what LP may do beside the next one: there is an objective that leaves slack. */
+static bool has_token_slack(const struct hb_spatial_high *high)
+{
+	return objective_ns(high) && high->of_tokens != HB_PACE_NONE &&
+	       hb_slo_budget_ns(high->slo_ns, high->tokens.alone_ns) > 0;
+}
+
+/* Tokens that take much longer than the SLO beside LP without a limit spend the credit better beside LP with one. */
+static void learn_free_token(struct hb_spatial_high *high, int64_t took_ns)
+{
+	high->free_ns += high->free_ns ? (took_ns - high->free_ns) / (1 << MEAN_SHIFT) : took_ns;
+	if (++high->free_tried < FREE_LEAST || high->free_ns <= high->slo_ns + high->slo_ns / 4)
+		return;
+	high->free_pause = !high->free_pause                    ? FREE_PAUSE
+			   : high->free_pause < FREE_PAUSE_MOST ? 2 * high->free_pause
+								: FREE_PAUSE_MOST;
+	high->free_left = high->free_pause;
+	high->free_ns = 0;
+	high->free_tried = 0;
 }
 
 static uint32_t allowed_ns(const struct hb_spatial_high *high)
 {
-	return high->closed ? 0 : (uint32_t)terms_of(high, high->alone_ns, may_take_ns(high));
+	const struct hb_token_credit *credit = &high->pace.credit;
+	bool waits = !high->allowance_ppm || measures_alone(high), has_slack = has_token_slack(high);
+	if (waits || (has_slack && credit->credit_ns < -OVERDRAWN * high->slo_ns))
+		return 0;
+	if (has_slack && credit->is_open && !high->free_left)
+		return HB_SPATIAL_ALLOW_ALL;
+	return kind_of(high)->guard.gated ? 0 : (uint32_t)terms_of(high, high->alone_ns, may_take_ns(high));
 }
 
 /* Computes the allowance of the next request. An allowance of 0 in the policy also closes it. */
 static uint32_t choose_allowance(struct hb_spatial_high *high)
 {
-	high->closed = is_closed_request(high);
 	uint32_t allow_ns = allowed_ns(high);
 	high->closed = !allow_ns;
+	high->free = allow_ns == HB_SPATIAL_ALLOW_ALL;
 	return allow_ns;
 }
 
@@ -383,7 +420,9 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
 	high->harm_ns = excess_ns > 0 ? excess_ns : 0;
 	lesson.excess_ns = excess_ns;
-	hb_spatial_guard_note(&kind->guard, &lesson);
+	/* The guard limits LP where tokens have no credit. The first token after those that had credit still meets their LP work. */
+	if (!high->free && !high->was_free)
+		hb_spatial_guard_note(&kind->guard, &lesson);
 	if (!high->beacon)
 		return;
 	atomic_store_explicit(&high->beacon->excess_ns, (int32_t)excess_ns, memory_order_relaxed);
@@ -430,10 +469,15 @@ static void learn_request(struct hb_spatial_high *high, const struct taken *take
 		tell_excess(high, taken, objective);
 	else if (high->was_closed || !high->requests)
 		hb_spatial_kind_learn_alone(kind_of(high), taken->all_ns, taken->wait_ns);
+	if (high->free)
+		learn_free_token(high, taken->all_ns);
+	else if (high->free_left)
+		high->free_left--;
 	follow_alone(high);
 	high->queue.waited_ns += taken->all_ns;
 	high->queue.excess_ns += high->harm_ns > 0 ? high->harm_ns : 0;
 	high->was_closed = high->closed;
+	high->was_free = high->free;
 	count_new(high);
 	high->requests++;
 	kind_of(high)->requests++;

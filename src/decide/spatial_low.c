@@ -9,13 +9,15 @@
  *     each other closely, `tight_ns` while HP allows nothing. The work that the counter
  *     has not confirmed, without the newest launch, must be little as well, so that too
  *     short predictions cannot pile up work.
- *  2. HP allows nothing: LP waits while a request is served.
- *  3. HP is served, or its requests follow each other closely: LP launches masked. The
+ *  2. HP makes tokens that have credit: LP launches on the entire GPU, as under MPS with
+ *     priorities.
+ *  3. HP allows nothing: LP waits while a request is served.
+ *  4. HP is served, or its requests follow each other closely: LP launches masked. The
  *     reserve limits the harm of masked launches (spatial_high.h).
- *  4. A launch that cannot be masked starts if its price (its time beside HP * harm) fits
+ *  5. A launch that cannot be masked starts if its price (its time beside HP * harm) fits
  *     into the allowance; else it waits. Where requests are far apart, long kernels are
  *     split if possible, also if only the price of a part fits.
- *  5. HP is absent: LP launches on the entire GPU. But a kernel whose blocks occupy their
+ *  6. HP is absent: LP launches on the entire GPU. But a kernel whose blocks occupy their
  *     SMs for a time `hold` is masked if the expected harm is more than the mask costs.
  *     HP starts within `hold` with the probability hold / gap, and then waits for half
  *     of it:
@@ -194,6 +196,8 @@ static int64_t window_of(const struct hb_spatial_low *low, const struct hb_spati
 	const struct hb_spatial_limits *limits = &low->limits;
 	if (!view->granted)
 		return limits->tight_ns;
+	if (view->free)
+		return limits->window_ns;
 	if (view->idle || is_steady(low, view))
 		return limits->steady_ns;
 	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
@@ -217,7 +221,7 @@ static bool window_is_full(struct hb_spatial_low *low, const struct hb_spatial_s
 	int64_t window_ns = window_of(low, view);
 	if (!launch->known && window_ns > limits->window_ns)
 		window_ns = limits->window_ns; /* the duration is only a guess */
-	if (view->present && launch->left_ppm < HB_SPATIAL_PPM && window_ns > limits->tick_ns)
+	if (view->present && !view->free && launch->left_ppm < HB_SPATIAL_PPM && window_ns > limits->tick_ns)
 		window_ns = limits->tick_ns;
 	int64_t left_ns = stream->ends_ns - now_ns;
 	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
@@ -404,6 +408,8 @@ void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *
 		answer_go(answer, 0, launch.alone_ns, 0);
 	else if (window_is_full(low, stream, view, &launch, now_ns, answer))
 		return;
+	else if (view->free)
+		answer_go(answer, 0, launch.alone_ns, 0);
 	else if (view->present) {
 		decide_beside(low, &launch, view, answer);
 		follow_next(low, stream, view, now_ns, &launch, answer);

@@ -7,12 +7,18 @@
  * If it takes less, the difference is added to the credit, up to D. If it takes more, the difference is subtracted, down
  * to -16 D. The time of a token counts from the end of the one before, if it begins within HB_PACE_GAP_NS of that.
  *
- * The spatial engine lets LP run beside all tokens; the next token may take hb_token_credit_most_ns(). The rest of this
- * comment is about the temporal engine. There LP may delay tokens while the credit is open: from the moment when it
- * exceeds 3/4 D until it is D / 2 or less. Half of the credit stays as a margin for steps that are long without LP.
+ * The credit is open from the moment when it exceeds 3/4 D until it is D / 2 or less. Half of it stays as a margin for
+ * steps that are long without LP.
  *
- * Let T be the time of the longest token beside LP, and let tokens take less than 15/16 D without LP. LP begins with a
- * credit of at most D and stops after the first token that leaves D / 2 or less. So n tokens after each other take at most
+ *	credit            temporal engine               spatial engine
+ *	open              LP has slices (slo_slices.h)  LP is not limited
+ *	closed, not < 0   LP has its smallest slices    LP is limited as beside other requests; the next token may
+ *	                                                take hb_token_credit_most_ns()
+ *	below 0           the same                      LP waits
+ *
+ * The rest of this comment is about the temporal engine. Let T be the time of the longest token beside LP, and let tokens
+ * take less than 15/16 D without LP. LP begins with a credit of at most D and stops after the first token that leaves D / 2
+ * or less. So n tokens after each other take at most
  *
  *	n 15/16 D + D / 2 + (T - 15/16 D)
  *

@@ -73,6 +73,31 @@ static void test_board_fills(void **state)
 	assert_null(hb_spatial_claim(&rig->hp.board, 99));
 }
 
+/* Tokens with credit allow LP any delay: no masks, no prices, no slices of long kernels, but a window. */
+static void test_goes_freely_beside_tokens_with_credit(void **state)
+{
+	struct low_rig *rig = *state;
+	let_beside(&rig->hp);
+	learn_duration(rig->low, &persistent, 600 * US);
+	rig->hp.beacon->allow_ns = HB_SPATIAL_ALLOW_ALL;
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 100); /* this request allows less */
+	rig->hp.beacon->allow_ns = HB_SPATIAL_ALLOW_ALL;
+	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	assert_int_equal(rig->answer.price_ns, 0);
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO); /* nothing is known of it */
+	/* Another HP process without credit. */
+	struct hb_spatial_beacon *other = hb_spatial_claim(&rig->hp.board, 78);
+	other->seen_ns = rig->hp.now_ns;
+	other->allow_ns = MS;
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_WAIT);
+	rig->hp.now_ns += HB_DEFAULT_SILENT_NS; /* which is idle now */
+	rig->hp.beacon->seen_ns = rig->hp.now_ns;
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
+}
+
 /* Masked kernels, persistent ones too, get all SMs except the reserve; others have a price by their duration. */
 static void test_beside_masked(void **state)
 {
@@ -487,6 +512,7 @@ int main(void)
 		TEST(test_newer_signs_of_life_hold),
 		TEST(test_dead_high_does_not_hold),
 		TEST(test_board_fills),
+		TEST(test_goes_freely_beside_tokens_with_credit),
 		TEST(test_beside_masked),
 		TEST(test_no_masks_no_long_kernels),
 		TEST(test_without_slack_it_waits),

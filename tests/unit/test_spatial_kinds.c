@@ -195,7 +195,7 @@ static bool is_limited_after_chains(int length)
 		service->now_ns = service->high.last_end_ns + (i % length ? 30 * US : 10 * MS);
 		serve(service, MANY, service->high.closed ? 2 * MS : 2300 * US);
 	}
-	bool limited = service->high.kinds.last->guard.reserve > 2;
+	bool limited = service->beacon->allow_ns != HB_SPATIAL_ALLOW_ALL && reserve_of(service) > 2;
 	free(service);
 	return limited;
 }
@@ -235,25 +235,110 @@ static void a_token_may_take_what_those_before_it_saved(void **state)
 	assert_int_equal(next_token_may_take(30 * MS, 0), 1);
 }
 
-/* In windows of 16 tokens, one of eight is longer than the objective because of LP. */
-static void one_late_window_limits_low(void **state)
+/* Serves one token directly after the one before. Returns what it allowed LP. */
+static uint32_t serve_token(struct service *service, int64_t took_ns)
 {
-	struct service *service = calloc(1, sizeof *service);
-	start_service(service);
-	let_beside(service);
+	uint32_t allowed_ns = service->beacon->allow_ns;
+	service->now_ns = service->high.last_end_ns;
+	serve(service, MANY, service->high.closed ? 2 * MS : took_ns);
+	return allowed_ns;
+}
+
+/* An objective of 4 ms; tokens take 2 ms alone. Serves tokens until the next ones do not measure the time alone. */
+static void serve_tokens_with_credit(struct service *service)
+{
 	hb_spatial_high_set_slo(&service->high, 4 * MS);
-	uint32_t least = SMS, most = 0;
-	for (int i = 0; i < 6000; i++) {
-		bool late = i % 128 < 16 && i > 3000 && !service->high.closed;
-		service->now_ns = service->high.last_end_ns;
-		serve(service, MANY, late ? 5 * MS : 2 * MS);
-		if (i == 3000)
-			least = reserve_of(service);
-		most = i > 3000 && reserve_of(service) > most ? reserve_of(service) : most;
+	for (int i = 0; i < 520; i++)
+		serve_token(service, 2 * MS);
+}
+
+static void tokens_with_credit_allow_any_delay(void **state)
+{
+	struct service *service = *state;
+	uint32_t n_all = 0, n_none = 0;
+	serve_tokens_with_credit(service);
+	for (int i = 0; i < 256; i++) {
+		uint32_t allowed_ns = serve_token(service, 2 * MS);
+		n_all += allowed_ns == HB_SPATIAL_ALLOW_ALL;
+		n_none += allowed_ns == 0;
 	}
-	assert_int_equal(least, 2);
-	assert_true(most > 2);
-	free(service);
+	assert_int_equal(n_none, HB_SPATIAL_CLOSED_RUN); /* these measure the time alone */
+	assert_int_equal(n_all, 256 - HB_SPATIAL_CLOSED_RUN);
+}
+
+static bool is_limited(uint32_t allowed_ns)
+{
+	return allowed_ns > 0 && allowed_ns < HB_SPATIAL_ALLOW_ALL;
+}
+
+/* The credit is 4 ms. Each token of 5 ms uses 1.25 ms of it, and each of 2 ms adds 1.75 ms. */
+static void tokens_that_use_their_credit_up_limit_low(void **state)
+{
+	struct service *service = *state;
+	serve_tokens_with_credit(service);
+	assert_int_equal(serve_token(service, 5 * MS), HB_SPATIAL_ALLOW_ALL);
+	assert_int_equal(serve_token(service, 5 * MS), HB_SPATIAL_ALLOW_ALL);
+	for (int i = 0; i < 8; i++)
+		assert_true(is_limited(serve_token(service, 5 * MS))); /* from 1.5 ms, less than half of the SLO */
+	assert_int_equal(serve_token(service, 2 * MS), 0);             /* at -8.5 ms LP waits, two SLOs below 0 */
+	for (int i = 0; i < 6; i++)
+		assert_true(is_limited(serve_token(service, 2 * MS)));
+	assert_int_equal(serve_token(service, 2 * MS), HB_SPATIAL_ALLOW_ALL); /* at 3.75 ms */
+}
+
+/* Serves tokens of 6 ms where LP is not limited, else of 2 ms. Returns the number of tokens until LP is not limited. */
+static uint32_t count_until_free(struct service *service)
+{
+	uint32_t n = 0;
+	while (!service->high.free && n < 20000)
+		n += serve_token(service, 2 * MS) != HB_SPATIAL_ALLOW_ALL;
+	return n;
+}
+
+static void tokens_that_take_too_long_beside_low_limit_it_for_long(void **state)
+{
+	struct service *service = *state;
+	serve_tokens_with_credit(service);
+	uint32_t n = 0, tries = 0;
+	for (; n < 16 && tries < 20; tries++) {
+		serve_token(service, 6 * MS);
+		n = count_until_free(service);
+	}
+	assert_in_range(tries, 4, 12); /* the tokens before had taken 2 ms, and their mean counts */
+	assert_in_range(n, 4000, 4200);
+	for (int i = 0; i < 3; i++) {
+		serve_token(service, 6 * MS);
+		assert_true(count_until_free(service) < 16);
+	}
+	serve_token(service, 6 * MS);
+	assert_in_range(count_until_free(service), 8000, 8400); /* twice as long */
+}
+
+/* What LP costs while it is not limited does not decide how much it is limited otherwise. */
+static void tokens_with_credit_teach_the_guard_nothing(void **state)
+{
+	struct service *service = *state;
+	serve_tokens_with_credit(service);
+	uint32_t reserve = service->high.kinds.last->guard.reserve, n_late = 0;
+	for (int i = 0; i < 2000; i++)
+		n_late += serve_token(service, i % 3 ? 2 * MS : 5 * MS) == HB_SPATIAL_ALLOW_ALL && i % 3 == 0;
+	assert_true(n_late > 500);
+	assert_int_equal(service->high.kinds.last->guard.reserve, reserve);
+	assert_int_equal(service->high.kinds.last->guard.gated, 0);
+}
+
+/* The pause of the policy is also one of tokens with credit. */
+static void without_an_allowance_credit_counts_for_nothing(void **state)
+{
+	struct service *service = *state;
+	serve_tokens_with_credit(service);
+	service->high.allowance_ppm = 0;
+	serve_token(service, 2 * MS);
+	for (int i = 0; i < 16; i++)
+		assert_int_equal(serve_token(service, 2 * MS), 0);
+	service->high.allowance_ppm = 50000;
+	serve_token(service, 2 * MS);
+	assert_int_equal(serve_token(service, 2 * MS), HB_SPATIAL_ALLOW_ALL);
 }
 
 static uint32_t next_of(const struct service *service)
@@ -383,7 +468,11 @@ int main(void)
 		TEST(zones),
 		TEST(a_queue_uses_up_slack_and_a_chain_of_tokens_does_not),
 		TEST(a_token_may_take_what_those_before_it_saved),
-		TEST(one_late_window_limits_low),
+		TEST(tokens_with_credit_allow_any_delay),
+		TEST(tokens_that_use_their_credit_up_limit_low),
+		TEST(tokens_that_take_too_long_beside_low_limit_it_for_long),
+		TEST(tokens_with_credit_teach_the_guard_nothing),
+		TEST(without_an_allowance_credit_counts_for_nothing),
 		TEST(the_reserve_follows_the_launches_of_a_kind),
 		TEST(launches_of_unknown_shape_need_the_reserve),
 		TEST(a_pause_hardly_changes_the_mean_gap),
