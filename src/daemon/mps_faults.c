@@ -211,8 +211,8 @@ static void describe_cause(const struct hb_mps_faults *faults, char *text, size_
 		return;
 	case PROOF_FIRST:
 		snprintf(text, size,
-			 "was the first to report a fault in the shared MPS server at %s (%s), so it is the likely "
-			 "cause",
+			 "was the first to report a fault in the shared MPS server at %s (%s); it or another program "
+			 "there is the cause",
 			 at, error);
 		return;
 	default:

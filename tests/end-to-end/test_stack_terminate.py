@@ -295,7 +295,7 @@ class Culprit(Common):
             for text in (self.bye(victims[0]), daemon.stderr(), stack.hb_status()):
                 self.assertIn(f"process {culprit.child} (user root", text)
                 self.assertIn("was the first to report a fault in the shared MPS server", text)
-                self.assertIn("so it is the likely cause", text)
+                self.assertIn("it or another program there is the cause", text)
             said = self.bye(culprit)
             self.assertIn("this program was the first to report", said)
             self.assertIn("2 other processes lost their GPU work", said)
