@@ -97,7 +97,7 @@ uint32_t hb_spatial_went(struct hb_spatial_low *low, struct hb_spatial_stream *s
 	next->own_ns = answer->ns;
 	next->kernel = answer->kernel;
 	next->spot = answer->spot;
-	next->beside |= (uint8_t)(answer->slower | answer->beside << 1);
+	next->beside |= (uint8_t)(answer->slower | answer->beside << 1 | (answer->beside && answer->free) << 2);
 	next->part |= answer->part || (stream->next_ns && !answer->known);
 	stream->sum_ns += answer->ns;
 	stream->ends_ns += answer->ns;
@@ -154,9 +154,9 @@ static void measure_mark(struct hb_spatial_low *low, const struct hb_spatial_mar
 	int64_t own_ns = interval->most_ns - mark->others_ns;
 	if (mark->part || own_ns <= 0)
 		return;
-	/* Beside HP only masked kernels are measured. */
-	if (!mark->beside)
-		hb_spatial_note_duration(low, mark->kernel, mark->spot, own_ns, !interval->exact);
+	/* Beside HP masked kernels are measured, and those without limits, which take longer there than alone. */
+	if (!mark->beside || (mark->beside & 4 && !(mark->beside & 1)))
+		hb_spatial_note_duration(low, mark->kernel, mark->spot, own_ns, mark->beside || !interval->exact);
 	else if ((mark->beside & 1) && !mark->others_ns)
 		hb_spatial_note_masked(low, mark->kernel, mark->spot, own_ns, interval->exact);
 }

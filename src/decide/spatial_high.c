@@ -20,11 +20,15 @@
 /* The time alone is smoothed with a weight of 1/8 for each request. */
 #define MEAN_SHIFT 3
 /* Tokens beside LP without a limit before their mean counts, and requests until the next try if it was too long. */
-#define FREE_LEAST 4
+#define FREE_LEAST 8
 #define FREE_PAUSE 4096
 #define FREE_PAUSE_MOST 65536
-/* LP waits if tokens have taken this many times the SLO more than their share. */
+/*
+ * LP waits if tokens have taken this many times the SLO more than their share, but only for this many tokens: if that does
+ * not help, LP is not the cause.
+ */
 #define OVERDRAWN 2
+#define OVERDRAWN_WAIT 256
 #define GAP_MAX_NS UINT32_C(4000000000)
 
 static void put64(_Atomic int64_t *word, int64_t value)
@@ -95,8 +99,9 @@ void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns)
 	slo_ns = slo_ns > 0 ? slo_ns : 0;
 	if (slo_ns != high->slo_ns) {
 		hb_spatial_kinds_return(&high->kinds);
+		high->pace.credit = (struct hb_token_credit){0};
 		high->free_ns = 0;
-		high->free_tried = high->free_pause = high->free_left = 0;
+		high->n_free = high->free_pause = high->free_left = high->n_overdrawn = 0;
 	}
 	high->slo_ns = slo_ns;
 }
@@ -220,30 +225,37 @@ static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, in
 static bool has_token_slack(const struct hb_spatial_high *high)
 {
 	return objective_ns(high) && high->of_tokens != HB_PACE_NONE &&
-	       hb_slo_budget_ns(high->slo_ns, high->tokens.alone_ns) > 0;
+	       hb_slo_budget_ns(high->slo_ns, high->pace.best_ns) > 0;
+}
+
+static bool is_overdrawn(const struct hb_spatial_high *high)
+{
+	return has_token_slack(high) && high->pace.credit.credit_ns < -OVERDRAWN * high->slo_ns;
 }
 
 /* Tokens that take much longer than the SLO beside LP without a limit spend the credit better beside LP with one. */
 static void learn_free_token(struct hb_spatial_high *high, int64_t took_ns)
 {
-	high->free_ns += high->free_ns ? (took_ns - high->free_ns) / (1 << MEAN_SHIFT) : took_ns;
-	if (++high->free_tried < FREE_LEAST || high->free_ns <= high->slo_ns + high->slo_ns / 4)
+	high->n_free++;
+	high->free_ns += (took_ns - high->free_ns) / (int64_t)(high->n_free < FREE_LEAST ? high->n_free : FREE_LEAST);
+	if (high->n_free < FREE_LEAST || high->free_ns <= high->slo_ns + high->slo_ns / 4) {
+		if (high->n_free >= FREE_PAUSE)
+			high->free_pause = 0;
 		return;
+	}
 	high->free_pause = !high->free_pause                    ? FREE_PAUSE
 			   : high->free_pause < FREE_PAUSE_MOST ? 2 * high->free_pause
 								: FREE_PAUSE_MOST;
 	high->free_left = high->free_pause;
 	high->free_ns = 0;
-	high->free_tried = 0;
+	high->n_free = 0;
 }
 
 static uint32_t allowed_ns(const struct hb_spatial_high *high)
 {
-	const struct hb_token_credit *credit = &high->pace.credit;
-	bool waits = !high->allowance_ppm || measures_alone(high), has_slack = has_token_slack(high);
-	if (waits || (has_slack && credit->credit_ns < -OVERDRAWN * high->slo_ns))
+	if (!high->allowance_ppm || measures_alone(high) || (is_overdrawn(high) && high->n_overdrawn < OVERDRAWN_WAIT))
 		return 0;
-	if (has_slack && credit->is_open && !high->free_left)
+	if (has_token_slack(high) && high->pace.credit.is_open && !high->free_left)
 		return HB_SPATIAL_ALLOW_ALL;
 	return kind_of(high)->guard.gated ? 0 : (uint32_t)terms_of(high, high->alone_ns, may_take_ns(high));
 }
@@ -392,7 +404,8 @@ static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct
 	if (high->of_tokens != HB_PACE_NONE) {
 		enum hb_slo_zone zone = hb_slo_budget_zone(objective, high->tokens.alone_ns, high->tokens.took_ns,
 							   high->tokens.excess_ns);
-		return zone == HB_SLO_NONE || high->of_tokens == HB_PACE_WINDOW ? zone : HB_SLO_CALM;
+		bool counts = high->of_tokens == HB_PACE_WINDOW && high->n_limited > HB_PACE_TOKENS;
+		return zone == HB_SLO_NONE || counts ? zone : HB_SLO_CALM;
 	}
 	if (hb_chain_may_wait(kind->chained_ppm)) {
 		took_ns += high->queue.waited_ns / 2;
@@ -421,7 +434,7 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 	high->harm_ns = excess_ns > 0 ? excess_ns : 0;
 	lesson.excess_ns = excess_ns;
 	/* The guard limits LP where tokens have no credit. The first token after those that had credit still meets their LP work. */
-	if (!high->free && !high->was_free)
+	if (high->n_limited > 1)
 		hb_spatial_guard_note(&kind->guard, &lesson);
 	if (!high->beacon)
 		return;
@@ -462,22 +475,24 @@ static void learn_request(struct hb_spatial_high *high, const struct taken *take
 		return;
 	high->harm_ns = high->closed ? 0 : -1;
 	enter_kind(high, now_ns);
-	learn_left(high, now_ns);
+	high->n_limited = high->free ? 0 : high->n_limited < UINT32_MAX ? high->n_limited + 1 : UINT32_MAX;
+	if (!high->free)
+		learn_left(high, now_ns);
 	learn_pace(high, taken, now_ns);
 	hb_spatial_guard_pass(&kind_of(high)->guard);
 	if (!high->closed)
 		tell_excess(high, taken, objective);
 	else if (high->was_closed || !high->requests)
 		hb_spatial_kind_learn_alone(kind_of(high), taken->all_ns, taken->wait_ns);
-	if (high->free)
-		learn_free_token(high, taken->all_ns);
+	if (high->free && high->of_tokens != HB_PACE_NONE)
+		learn_free_token(high, hb_token_pace_last_ns(&high->pace));
 	else if (high->free_left)
 		high->free_left--;
+	high->n_overdrawn = is_overdrawn(high) ? high->n_overdrawn + (high->n_overdrawn < OVERDRAWN_WAIT) : 0;
 	follow_alone(high);
 	high->queue.waited_ns += taken->all_ns;
 	high->queue.excess_ns += high->harm_ns > 0 ? high->harm_ns : 0;
 	high->was_closed = high->closed;
-	high->was_free = high->free;
 	count_new(high);
 	high->requests++;
 	kind_of(high)->requests++;

@@ -400,6 +400,7 @@ void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *
 	*answer = (struct hb_spatial_answer){.kernel = place,
 					     .spot = spot,
 					     .beside = view->present,
+					     .free = view->free,
 					     .known = launch.known,
 					     .light = is_light(low, &launch),
 					     .mark_ns = mark_distance(low, view),

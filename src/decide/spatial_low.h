@@ -110,8 +110,8 @@ struct hb_spatial_mark {
 	uint32_t kernel, spot; /* the last launch before the mark, which the mark measures */
 	uint32_t others_ns;    /* predicted time of the other launches since the mark before */
 	uint32_t own_ns;       /* of the last */
-	uint8_t beside;        /* some launches were masked (1), or started while HP was served (2) */
-	bool part;             /* some launches were parts or had no prediction */
+	uint8_t beside; /* some launches were masked (1), started while HP was served (2), or did so without limits (4) */
+	bool part;      /* some launches were parts or had no prediction */
 };
 
 /* One stream of LP. Zeros before its first use. */
@@ -193,6 +193,7 @@ struct hb_spatial_answer {
 	uint32_t ns;           /* predicted */
 	uint32_t price_ns;     /* part of the allowance that the launch uses */
 	bool beside;           /* a request is served now */
+	bool free;             /* tokens with credit let it go without limits */
 	bool known;            /* ns was measured */
 	bool part;             /* only a part of the grid */
 	bool light;            /* the launch is light */

@@ -12,9 +12,9 @@
  *
  *	credit            temporal engine               spatial engine
  *	open              LP has slices (slo_slices.h)  LP is not limited
- *	closed, not < 0   LP has its smallest slices    LP is limited as beside other requests; the next token may
+ *	closed            LP has its smallest slices    LP is limited as beside other requests; the next token may
  *	                                                take hb_token_credit_most_ns()
- *	below 0           the same                      LP waits
+ *	below -2 D        the same                      LP waits
  *
  * The rest of this comment is about the temporal engine. Let T be the time of the longest token beside LP, and let tokens
  * take less than 15/16 D without LP. LP begins with a credit of at most D and stops after the first token that leaves D / 2

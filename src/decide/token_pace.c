@@ -62,3 +62,8 @@ enum hb_pace hb_token_pace_note(struct hb_token_pace *pace, int64_t slo_ns, int6
 	*times = mean;
 	return pace->n == HB_PACE_TOKENS ? HB_PACE_WINDOW : HB_PACE_BETWEEN;
 }
+
+int64_t hb_token_pace_last_ns(const struct hb_token_pace *pace)
+{
+	return pace->last[(pace->n - 1) % HB_PACE_TOKENS].took_ns;
+}

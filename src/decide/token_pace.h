@@ -68,5 +68,7 @@ struct hb_token_pace {
  */
 enum hb_pace hb_token_pace_note(struct hb_token_pace *pace, int64_t slo_ns, int64_t begin_ns, int64_t end_ns,
 				struct hb_token_times *times);
+/* The time of the last token, from the end of the one before. Only if hb_token_pace_note() did not return HB_PACE_NONE. */
+int64_t hb_token_pace_last_ns(const struct hb_token_pace *pace);
 
 #endif

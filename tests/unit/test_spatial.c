@@ -342,6 +342,29 @@ static void test_durations_are_learned(void **state)
 	assert_in_range(kernel->duration_ns, 595 * US, 605 * US);
 }
 
+/* A kernel that only runs beside tokens with credit is known by its time there, until it runs alone. */
+static void test_durations_beside_tokens_with_credit(void **state)
+{
+	struct low_rig *rig = *state;
+	const struct hb_spatial_kernel *kernel;
+	let_beside(&rig->hp);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	rig->hp.beacon->allow_ns = HB_SPATIAL_ALLOW_ALL;
+	for (int i = 0; i < 2; i++) {
+		bool alone = i == 1;
+		if (alone)
+			free_beacon(rig->hp.beacon);
+		assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
+		uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+		assert_true(mark > 0);
+		int64_t took_ns = alone ? 603 * US : 903 * US;
+		rig->hp.now_ns += took_ns;
+		hb_spatial_done(rig->low, &rig->stream, mark, rig->hp.now_ns - US, rig->hp.now_ns);
+		kernel = hb_spatial_find(rig->low, graph.key);
+		assert_in_range(kernel->duration_ns, alone ? 600 * US : 890 * US, alone ? 760 * US : 905 * US);
+	}
+}
+
 /* Requests beside `shape` take excess_ns longer than alone. */
 static void serve_beside(struct low_rig *rig, const struct hb_spatial_shape *shape, int64_t excess_ns)
 {
@@ -526,6 +549,7 @@ int main(void)
 		TEST(test_long_hold_while_absent),
 		TEST(test_window),
 		TEST(test_durations_are_learned),
+		TEST(test_durations_beside_tokens_with_credit),
 		TEST(test_harm_is_learned),
 		TEST(test_close_requests),
 		TEST(test_short_requests_find_low_masked),

@@ -306,12 +306,28 @@ static void tokens_that_take_too_long_beside_low_limit_it_for_long(void **state)
 	}
 	assert_in_range(tries, 4, 12); /* the tokens before had taken 2 ms, and their mean counts */
 	assert_in_range(n, 4000, 4200);
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 7; i++) {
 		serve_token(service, 6 * MS);
 		assert_true(count_until_free(service) < 16);
 	}
 	serve_token(service, 6 * MS);
 	assert_in_range(count_until_free(service), 8000, 8400); /* twice as long */
+}
+
+/* Tokens that are too long also while LP waits: LP is not the cause, and does not wait for ever. */
+static void tokens_that_are_always_too_long_do_not_stop_low(void **state)
+{
+	struct service *service = *state;
+	uint32_t n_waits = 0;
+	serve_tokens_with_credit(service);
+	for (int i = 0; i < 600; i++) {
+		n_waits += service->beacon->allow_ns == 0;
+		service->now_ns = service->high.last_end_ns;
+		serve(service, MANY, 3900 * US); /* 0.15 ms above the share of a token, also while LP waits */
+	}
+	assert_in_range(n_waits, 200, 256 + 16);
+	assert_true(service->high.pace.credit.credit_ns < -8 * MS);
+	assert_true(is_limited(service->beacon->allow_ns));
 }
 
 /* What LP costs while it is not limited does not decide how much it is limited otherwise. */
@@ -471,6 +487,7 @@ int main(void)
 		TEST(tokens_with_credit_allow_any_delay),
 		TEST(tokens_that_use_their_credit_up_limit_low),
 		TEST(tokens_that_take_too_long_beside_low_limit_it_for_long),
+		TEST(tokens_that_are_always_too_long_do_not_stop_low),
 		TEST(tokens_with_credit_teach_the_guard_nothing),
 		TEST(without_an_allowance_credit_counts_for_nothing),
 		TEST(the_reserve_follows_the_launches_of_a_kind),
