@@ -107,7 +107,10 @@ struct hb_spatial_beacon *hb_spatial_claim(struct hb_spatial_board *board, uint3
 void hb_spatial_look(const struct hb_spatial_board *board, int64_t now_ns, struct hb_spatial_view *view);
 /* The same for n beacons that are `stride` bytes apart. */
 void hb_spatial_look_at(const void *beacons, size_t stride, uint32_t n, int64_t now_ns, struct hb_spatial_view *view);
-/* The view also covers an HP process whose beacon cannot be read yet: it counts as serving a request that allows nothing. */
+/*
+ * The view also covers an HP process whose beacon cannot be read yet: it counts as serving a request. LP launches behind the
+ * default reserve, and what cannot be masked waits.
+ */
 void hb_spatial_view_add_unknown(struct hb_spatial_view *view, uint32_t sms);
 /*
  * Whether LP must assume an HP process that it cannot see: the list of boards has changed (epoch `listed`) since LP mapped

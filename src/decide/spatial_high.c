@@ -215,9 +215,9 @@ static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns, in
 	int64_t share_ns = (alone_ns < INT64_C(4000000000) ? alone_ns : INT64_C(4000000000)) * allowance_ppm /
 			   HB_SPATIAL_PPM;
 	int64_t budget_ns = share_ns ? hb_slo_budget_terms_ns(most_ns, alone_ns) : 0;
-	budget_ns = budget_ns * hb_spatial_guard_ease_ppm(&kind_of(high)->guard) / HB_SPATIAL_PPM;
 	if (budget_ns >= HB_SPATIAL_ALLOW_ALL)
 		budget_ns = HB_SPATIAL_ALLOW_ALL - 1;
+	budget_ns = budget_ns * hb_spatial_guard_ease_ppm(&kind_of(high)->guard) / HB_SPATIAL_PPM;
 	return budget_ns > share_ns ? budget_ns : share_ns;
 }
 
