@@ -19,7 +19,8 @@
 #define NEW_EVERY 16
 /* The time alone is smoothed with a weight of 1/8 for each request. */
 #define MEAN_SHIFT 3
-/* Tokens beside LP without a limit before their mean counts, and requests until the next try if it was too long. */
+/* Tokens beside LP without a limit until their mean is judged, first roughly, and requests until the next try if it is too long. */
+#define FREE_FIRST 2
 #define FREE_LEAST 8
 #define FREE_PAUSE 4096
 #define FREE_PAUSE_MOST 65536
@@ -238,7 +239,8 @@ static void learn_free_token(struct hb_spatial_high *high, int64_t took_ns)
 {
 	high->n_free++;
 	high->free_ns += (took_ns - high->free_ns) / (int64_t)(high->n_free < FREE_LEAST ? high->n_free : FREE_LEAST);
-	if (high->n_free < FREE_LEAST || high->free_ns <= high->slo_ns + high->slo_ns / 4) {
+	int64_t most_ns = high->n_free < FREE_LEAST ? 2 * high->slo_ns : high->slo_ns + high->slo_ns / 4;
+	if (high->n_free < FREE_FIRST || high->free_ns <= most_ns) {
 		if (high->n_free >= FREE_PAUSE)
 			high->free_pause = 0;
 		return;
@@ -404,8 +406,7 @@ static enum hb_slo_zone zone_of(const struct hb_spatial_high *high, const struct
 	if (high->of_tokens != HB_PACE_NONE) {
 		enum hb_slo_zone zone = hb_slo_budget_zone(objective, high->tokens.alone_ns, high->tokens.took_ns,
 							   high->tokens.excess_ns);
-		bool counts = high->of_tokens == HB_PACE_WINDOW && high->n_limited > HB_PACE_TOKENS;
-		return zone == HB_SLO_NONE || counts ? zone : HB_SLO_CALM;
+		return zone == HB_SLO_NONE || high->of_tokens == HB_PACE_WINDOW ? zone : HB_SLO_CALM;
 	}
 	if (hb_chain_may_wait(kind->chained_ppm)) {
 		took_ns += high->queue.waited_ns / 2;
