@@ -8,8 +8,8 @@
 // the holder, because the order decides which hardware channel a stream gets.
 //
 // Prints the time from the launch to the end: its median, its 90th and 95th percentiles, and the share of graphs that took
-// 0.15 ms longer than the median of graphs without a switch, for which the GPU was held from 0.4 ms before. Then the pauses of more than 30 us: how many in a
-// graph, their median length, and where the first one is (0 = begin of the graph, 1 = its end).
+// 0.15 ms longer than the median of graphs without a switch, for which the GPU was held from 0.4 ms before. Then the pauses
+// of more than 30 us: how many in a graph, their median length, and where the first one is (0 = begin of the graph, 1 = its end).
 //
 //   nvcc -O2 -arch=sm_90 -o cut-probe cut_probe.cu -lcuda
 //   hb run --priority low -- cuda-tenant train 500 0 &

@@ -273,7 +273,8 @@ def table(report):
     text = ["  ".join(word.ljust(width) if i < 5 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths)))
             for line in lines]
     text += ["", "TTFT p99, TPOT p99 without ms: relative to the service alone, native. attain: time per token within "
-             f"{OBJECTIVE} x p99 alone; with an objective, within the one that the daemon had. control: windows without LP, each judged by the p99 of the others.",
+             f"{OBJECTIVE} x p99 alone; with an objective, within the one that the daemon had.",
+             "control: windows without LP, each judged by the p99 of the others.",
              "LP: speed relative to alone. absent: share of the time in which no request is present."]
     for name, value in report["capacity"].items():
         text.append(f"capacity of {name}: {value:.2f} requests/s")

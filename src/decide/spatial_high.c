@@ -101,8 +101,8 @@ void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns)
 	if (slo_ns != high->slo_ns) {
 		hb_spatial_kinds_return(&high->kinds);
 		high->pace.credit = (struct hb_token_credit){0};
-		high->free_ns = 0;
-		high->n_free = high->free_pause = high->free_left = high->n_overdrawn = 0;
+		high->free_tokens = (struct hb_spatial_free_tokens){0};
+		high->n_overdrawn = 0;
 	}
 	high->slo_ns = slo_ns;
 }
@@ -235,29 +235,26 @@ static bool is_overdrawn(const struct hb_spatial_high *high)
 }
 
 /* Tokens that take much longer than the SLO beside LP without a limit spend the credit better beside LP with one. */
-static void learn_free_token(struct hb_spatial_high *high, int64_t took_ns)
+static void learn_free_token(struct hb_spatial_free_tokens *free, int64_t slo_ns, int64_t took_ns)
 {
-	high->n_free++;
-	high->free_ns += (took_ns - high->free_ns) / (int64_t)(high->n_free < FREE_LEAST ? high->n_free : FREE_LEAST);
-	int64_t most_ns = high->n_free < FREE_LEAST ? 2 * high->slo_ns : high->slo_ns + high->slo_ns / 4;
-	if (high->n_free < FREE_FIRST || high->free_ns <= most_ns) {
-		if (high->n_free >= FREE_PAUSE)
-			high->free_pause = 0;
-		return;
+	free->n++;
+	free->mean_ns += (took_ns - free->mean_ns) / (int64_t)(free->n < FREE_LEAST ? free->n : FREE_LEAST);
+	int64_t most_ns = free->n < FREE_LEAST ? 2 * slo_ns : slo_ns + slo_ns / 4;
+	if (free->n >= FREE_FIRST && free->mean_ns > most_ns) {
+		uint32_t pause = !free->pause                    ? FREE_PAUSE
+				 : free->pause < FREE_PAUSE_MOST ? 2 * free->pause
+								 : FREE_PAUSE_MOST;
+		*free = (struct hb_spatial_free_tokens){.pause = pause, .left = pause};
+	} else if (free->n >= FREE_PAUSE) {
+		free->pause = 0;
 	}
-	high->free_pause = !high->free_pause                    ? FREE_PAUSE
-			   : high->free_pause < FREE_PAUSE_MOST ? 2 * high->free_pause
-								: FREE_PAUSE_MOST;
-	high->free_left = high->free_pause;
-	high->free_ns = 0;
-	high->n_free = 0;
 }
 
 static uint32_t allowed_ns(const struct hb_spatial_high *high)
 {
 	if (!high->allowance_ppm || measures_alone(high) || (is_overdrawn(high) && high->n_overdrawn < OVERDRAWN_WAIT))
 		return 0;
-	if (has_token_slack(high) && high->pace.credit.is_open && !high->free_left)
+	if (has_token_slack(high) && high->pace.credit.is_open && !high->free_tokens.left)
 		return HB_SPATIAL_ALLOW_ALL;
 	return kind_of(high)->guard.gated ? 0 : (uint32_t)terms_of(high, high->alone_ns, may_take_ns(high));
 }
@@ -435,7 +432,7 @@ static void tell_excess(struct hb_spatial_high *high, const struct taken *taken,
 	high->harm_ns = excess_ns > 0 ? excess_ns : 0;
 	lesson.excess_ns = excess_ns;
 	/* The guard limits LP where tokens have no credit. The first token after those that had credit still meets their LP work. */
-	if (high->n_limited > 1)
+	if (!high->free && !high->was_free)
 		hb_spatial_guard_note(&kind->guard, &lesson);
 	if (!high->beacon)
 		return;
@@ -476,7 +473,6 @@ static void learn_request(struct hb_spatial_high *high, const struct taken *take
 		return;
 	high->harm_ns = high->closed ? 0 : -1;
 	enter_kind(high, now_ns);
-	high->n_limited = high->free ? 0 : high->n_limited < UINT32_MAX ? high->n_limited + 1 : UINT32_MAX;
 	if (!high->free)
 		learn_left(high, now_ns);
 	learn_pace(high, taken, now_ns);
@@ -486,14 +482,15 @@ static void learn_request(struct hb_spatial_high *high, const struct taken *take
 	else if (high->was_closed || !high->requests)
 		hb_spatial_kind_learn_alone(kind_of(high), taken->all_ns, taken->wait_ns);
 	if (high->free && high->of_tokens != HB_PACE_NONE)
-		learn_free_token(high, hb_token_pace_last_ns(&high->pace));
-	else if (high->free_left)
-		high->free_left--;
+		learn_free_token(&high->free_tokens, high->slo_ns, hb_token_pace_last_ns(&high->pace));
+	else if (high->free_tokens.left)
+		high->free_tokens.left--;
 	high->n_overdrawn = is_overdrawn(high) ? high->n_overdrawn + (high->n_overdrawn < OVERDRAWN_WAIT) : 0;
 	follow_alone(high);
 	high->queue.waited_ns += taken->all_ns;
 	high->queue.excess_ns += high->harm_ns > 0 ? high->harm_ns : 0;
 	high->was_closed = high->closed;
+	high->was_free = high->free;
 	count_new(high);
 	high->requests++;
 	kind_of(high)->requests++;

@@ -58,6 +58,14 @@ struct hb_spatial_queue {
 	bool chained;                 /* the request followed another one */
 };
 
+/* What tokens beside LP without a limit show. If they take too long, LP has its limits for a pause. */
+struct hb_spatial_free_tokens {
+	int64_t mean_ns; /* of the last of them */
+	uint32_t n;      /* since the last pause */
+	uint32_t pause;  /* length of the last pause in requests, and what is left of it */
+	uint32_t left;
+};
+
 struct hb_spatial_high {
 	struct hb_spatial_beacon *beacon;
 	int64_t slo_ns;         /* 0 = none */
@@ -69,7 +77,7 @@ struct hb_spatial_high {
 	bool serving, closed;
 	bool own_deadline;                       /* the application named the deadline of this request */
 	bool free;                               /* LP may delay this token without a limit (HB_SPATIAL_ALLOW_ALL) */
-	bool was_closed;                         /* `closed` of the request before */
+	bool was_closed, was_free;               /* `closed` and `free` of the request before */
 	bool foreseen;                           /* the request began when one was expected */
 	int64_t expect_from_ns, expect_until_ns; /* the next request is expected between these times */
 	int64_t passed_ns[HB_SPATIAL_POSITIONS]; /* when this request reached each position */
@@ -80,12 +88,8 @@ struct hb_spatial_high {
 	struct hb_token_pace pace;
 	struct hb_token_times tokens; /* means of the last tokens, unless of_tokens is HB_PACE_NONE */
 	enum hb_pace of_tokens;
-	uint32_t n_limited;   /* requests since the last one beside LP without a limit */
+	struct hb_spatial_free_tokens free_tokens;
 	uint32_t n_overdrawn; /* tokens since the credit is so far below 0 that LP waits */
-	int64_t free_ns;      /* mean time of the last tokens beside LP without a limit */
-	uint32_t n_free;      /* such tokens since the last pause */
-	uint32_t free_pause;  /* length of the last pause in requests */
-	uint32_t free_left;   /* requests of the pause that are left; LP has a limit meanwhile */
 	uint32_t requests;
 	uint32_t new_left; /* requests that may still be closed because their kind is new */
 	struct hb_spatial_kinds kinds;
