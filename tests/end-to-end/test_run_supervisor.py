@@ -443,22 +443,24 @@ print("code", info.si_code, flush=True)
         os.close(fd)
 
 
+# Sleeps briefly each time: Python notices a signal that arrives just before a sleep only after it.
 CATCH = """
 import time
 try:
     print("ready", flush=True)
-    time.sleep(1000)
+    while True:
+        time.sleep(0.1)
 except KeyboardInterrupt:
     print("checkpoint", flush=True)
     raise SystemExit(5)
 """
 COUNT = """
-import os, signal
+import os, signal, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"counted\\n"))
 print("ready", os.getpid(), flush=True)
 while True:
-    signal.pause()
+    time.sleep(0.1)
 """
 
 
