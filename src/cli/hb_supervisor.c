@@ -35,7 +35,7 @@
 #include <unistd.h>
 
 /* Limits of what the daemon may delay: a daemon that lives answers within milliseconds. */
-#define GREETING_LIMIT_MS 1000
+#define GREETING_LIMIT_MS 2000  /* a daemon that looks up the user's name answers after 1 s at most */
 #define TERMINATE_TOTAL_MS 5500 /* the daemon's own limit is HB_TERMINATE_LIMIT_MS */
 #define BYE_LIMIT_MS 3000
 

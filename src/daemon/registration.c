@@ -223,6 +223,17 @@ static int prepare_container(struct hb_tenancy *tenancy, struct hb_error *error)
 			    "run outside it; wait until high priority has ended, or start it with --engine temporal");
 }
 
+/*
+ * Low priority outside the MPS server takes turns, and keeps later tenants from the spatial engine. This also holds if the
+ * daemon did not choose its place: processes may join without `hb run`, or may have their place from an earlier daemon.
+ * Nothing is refused then, because they run already.
+ */
+static void note_place(struct hb_tenancy *tenancy)
+{
+	if (hb_tenancy_is_low(tenancy) && !(tenancy->flags & HB_REGISTER_MPS))
+		tenancy->engine = HB_ENGINE_TURNS;
+}
+
 static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
 			 const char *command, size_t command_length, int page_fd, bool leads, struct hb_grant *grant,
 			 struct hb_error *error)
@@ -246,11 +257,11 @@ static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, c
 			hb_tenancy_free(grant->tenancy);
 		return result;
 	}
-	if (!leads)
-		return 0;
-	result = lead_tenant(grant->tenancy, peer, error);
-	/* A tenant that comes with a page runs already. */
-	if (result == 0 && page_fd < 0 && request->flags & HB_REGISTER_CREATE)
+	if (leads)
+		result = lead_tenant(grant->tenancy, peer, error);
+	if (page_fd >= 0 || !(request->flags & HB_REGISTER_CREATE))
+		note_place(grant->tenancy);
+	else if (result == 0)
 		result = prepare_engine(grant->tenancy, grant, error);
 	if (result < 0)
 		hb_tenancy_free(grant->tenancy);
@@ -376,8 +387,10 @@ size_t hb_register_environment(struct hb_tenancy *tenancy, char *text, size_t si
 	if (n < 0 || (size_t)n + sizeof "\0HB_MPS=1" > size)
 		return 0;
 	size_t length = (size_t)n + 1;
-	if (!inside)
+	if (!inside) {
+		note_place(tenancy);
 		return length;
+	}
 	tenancy->flags |= HB_REGISTER_MPS;
 	memcpy(text + length, "HB_MPS=1", sizeof "HB_MPS=1");
 	return length + sizeof "HB_MPS=1";

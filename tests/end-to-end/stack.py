@@ -188,10 +188,13 @@ class Stack:
         } | variables
         # Without this every process of a stack would sleep a second at its end.
         self.environment["TSAN_OPTIONS"] = self.environment.get("TSAN_OPTIONS", "") + ":atexit_sleep_ms=0"
-        path = os.path.join(self.folder, ".config/hummingbird/hummingbird.yaml")
-        os.makedirs(os.path.dirname(path))
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(f"mps: {str(mps).lower()}\n{config}")
+        os.makedirs(os.path.join(self.folder, ".config/hummingbird"))
+        self.configure(f"mps: {str(mps).lower()}\n{config}")
+
+    def configure(self, text):
+        """Writes the configuration. A daemon that runs does not read it."""
+        with open(os.path.join(self.folder, ".config/hummingbird/hummingbird.yaml"), "w", encoding="utf-8") as file:
+            file.write(text)
 
     # --- programs -------------------------------------------------------------------------
 
@@ -207,7 +210,7 @@ class Stack:
 
     def bare(self, *arguments, program=TENANT, **variables):
         """Starts cuda-tenant on the same GPU without Hummingbird."""
-        return self.spawn([program, *arguments], **self.bare_variables, **variables)
+        return self.spawn([program, *arguments], **self.bare_variables | variables)
 
     # --- the daemon -----------------------------------------------------------------------
 

@@ -5,9 +5,12 @@ priorities in one MPS server, what they see of each other, and who is refused.""
 import signal
 import unittest
 
-from stack import Stack, wait_until
+from stack import SHIM, SIMCUDA, Stack, wait_until
 
 SPATIAL = ("--engine", "spatial")
+# What `hb run` would set, but for the MPS server: a script may set it as well.
+WITHOUT_HB_RUN = {"HB_TENANT": "5a" * 16, "HB_PRIORITY": "low", "HB_GPU": "sim", "LD_LIBRARY_PATH": SHIM + ":" + SIMCUDA,
+                  "HB_REAL_LIBCUDA": SIMCUDA + "/libcuda.so.1"}
 
 
 def by_priority(stack):
@@ -127,6 +130,33 @@ class Spatial(unittest.TestCase):
                 program.go()
                 program.go()
                 program.output()
+
+    def test_low_outside_the_server_excludes_the_engine_after_a_restart(self):
+        """The new daemon knows from the processes themselves that they run outside the MPS server."""
+        with Stack(mps=False) as stack:
+            stack.start_daemon()
+            low = stack.start("low", "train", 1000, 0)
+            low.expect("running")
+            stack.daemon.signal(signal.SIGKILL)
+            stack.daemon.ended()
+            stack.configure("mps: true\n")
+            stack.start_daemon()
+            wait_until("low has registered again", stack.tenants)
+            said = refused(stack.start("high", "work", 1, options=SPATIAL))
+            self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
+
+    def test_low_without_hb_run_excludes_the_engine(self):
+        with Stack() as stack:
+            stack.start_daemon()
+            low = stack.bare("train", 1000, 0, **WITHOUT_HB_RUN)
+            low.expect("running")
+            wait_until("low has registered", stack.tenants)
+            said = refused(stack.start("high", "work", 1, options=SPATIAL))
+            self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
 
     def masks_beside_a_service(self, stack, see):
         """`see` holds of the mechanism and the counters of low priority at some time beside requests."""
