@@ -229,7 +229,7 @@ class Suite:
         print(f"{name}: capacity {self.raw['capacity'][name]:.2f} requests/s", file=sys.stderr, flush=True)
 
     def measure_low_alone(self, job):
-        """Adds a speed of the job with no request present, native. It is measured in each round, because it varies."""
+        """Adds a speed of the job with no request present, native. It varies, so each round measures it before and after."""
         place = next((place for place in self.places if place.name == "native" and place.job), None)
         if not place:
             return
@@ -329,6 +329,8 @@ class Suite:
                 if job:
                     self.measure_low_alone(job)
                 self.measure_round(model, number, job)
+                if job:
+                    self.measure_low_alone(job)
                 self.keep()
             for place in self.places:
                 place.stop_job()

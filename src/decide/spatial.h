@@ -46,7 +46,7 @@
 #define HB_SPATIAL_NEXT_MOST 0xff
 #define HB_SPATIAL_NEXT_FOR_SHIFT 20
 #define HB_SPATIAL_NEXT_UNIT_NS 16384
-/* Value of `allow_ns`: LP may delay the tokens of this process without a limit, because they have credit (token_credit.h). */
+/* Value of `allow_ns`: LP may delay the tokens of this process without a limit, because their credit is open (token_credit.h). */
 #define HB_SPATIAL_ALLOW_ALL UINT32_MAX
 
 /*

@@ -9,7 +9,7 @@
  *     each other closely, `tight_ns` while HP allows nothing. The work that the counter
  *     has not confirmed, without the newest launch, must be little as well, so that too
  *     short predictions cannot pile up work.
- *  2. HP makes tokens that have credit: LP launches on the entire GPU, as under MPS with
+ *  2. The credit of HP's tokens is open: LP launches on the entire GPU, as under MPS with
  *     priorities.
  *  3. HP allows nothing: LP waits while a request is served.
  *  4. HP is served, or its requests follow each other closely: LP launches masked. The

@@ -193,7 +193,7 @@ struct hb_spatial_answer {
 	uint32_t ns;           /* predicted */
 	uint32_t price_ns;     /* part of the allowance that the launch uses */
 	bool beside;           /* a request is served now */
-	bool free;             /* tokens with credit let it go without limits */
+	bool free;             /* the credit of HP's tokens is open: no limits */
 	bool known;            /* ns was measured */
 	bool part;             /* only a part of the grid */
 	bool light;            /* the launch is light */
