@@ -41,14 +41,13 @@ void hb_split_leave_in_child(void);
  * module was unloaded an entry may be reused for another function.
  */
 struct hb_split_function {
-	_Atomic(void *) handle; /* CUfunction or CUkernel as the application passes it; stored last */
-	uint64_t serial;        /* unique number of this use of the entry */
+	uint64_t serial; /* unique number of this use of the entry */
 	enum hb_split_reason reason;
 	CUcontext only_in; /* context of an entry for a CUkernel, which is another function in each; else NULL */
 	CUcontext context; /* context of the split copy */
 	CUfunction original, copy;
 	uint32_t n_parameters, parameter_bytes, bounds_place; /* of the copy, see cubin/splice.h */
-	const void *image;                                    /* struct hb_split_image it came from */
+	const void *code;                                     /* handle of the image it came from; NULL: unknown */
 };
 
 /* split_image.c: returns the entry, creating it at the first launch. NULL: no room, or not possible during a capture. */
@@ -61,16 +60,23 @@ struct hb_split_image {
 	void *handle; /* CUmodule or CUlibrary */
 	const void *bytes;
 	size_t size;
-	bool is_ours; /* `bytes` is a copy, because the application may free its own */
-	bool is_library;
+	bool is_ours;                    /* `bytes` is a copy, because the application may free its own */
 	struct hb_split_module *modules; /* its split copies */
 };
-/* split_copy.c: loads the split copy of a kernel of this image into the current context and fills `function`. */
-enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *name, CUfunction original,
-				   struct hb_split_function *function);
-/* Frees all copies of an image that is about to be unloaded. */
+/*
+ * split_image.c: the lock of all images, copies and functions. It is never held during a driver call, which may wait for work
+ * that waits for another thread.
+ */
+void hb_split_lock(void);
+void hb_split_unlock(void);
+/* With the lock held: the image that is loaded under this handle; NULL: there is none, or it is not known. */
+struct hb_split_image *hb_split_image_of(const void *handle);
+
+/* split_copy.c: loads the split copy of a kernel of this image into the current context and fills `function`. Without the lock. */
+enum hb_split_reason hb_split_copy(const void *handle, const char *name, struct hb_split_function *function);
+/* Unloads all copies of an image that no other thread finds any more. Without the lock. */
 void hb_split_copies_free(struct hb_split_image *image);
-/* Frees the records of copies in a context that the driver has destroyed together with their modules. */
+/* Frees the records of copies in a context that the driver has destroyed together with their modules. With the lock held. */
 void hb_split_copies_drop(struct hb_split_image *image, CUcontext context);
 
 /* ---- launching parts; also used by extensions (extension.h) ---- */

@@ -2,8 +2,9 @@
 /*
  * Split copies of the application's machine code: the range check, compiled once by
  * the driver, and for each image and context one module with all kernels of the
- * image that can be split. Called with the lock of split_image.c, at the first
- * launch of a function, on the application's thread; takes some milliseconds.
+ * image that can be split. Called at the first launch of a function, on the
+ * application's thread; takes some milliseconds. The driver is called without a
+ * lock, so two threads may make the same copy at the same time; both are kept.
  */
 #include "base/log.h"
 #include "cubin/fatbin.h"
@@ -27,10 +28,11 @@ struct hb_split_module {
 	bool is_refused;
 };
 
+/* Guarded by hb_split_lock(); `prologue` does not change once it is ready. */
 static struct hb_prologue prologue;
-static enum { NOT_TRIED, READY, REFUSED } prologue_state;
+static enum prologue_state { NOT_TRIED, READY, REFUSED } prologue_state;
 
-static int read_linked_prologue(CUlinkState link)
+static enum prologue_state read_linked_prologue(CUlinkState link, struct hb_prologue *taken)
 {
 	void *cubin;
 	size_t size;
@@ -38,7 +40,7 @@ static int read_linked_prologue(CUlinkState link)
 	if (HB_REAL(cuLinkAddData_v2)(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)hb_prologue_ptx,
 				      strlen(hb_prologue_ptx) + 1, "range", 0, NULL, NULL) == CUDA_SUCCESS &&
 	    HB_REAL(cuLinkComplete)(link, &cubin, &size) == CUDA_SUCCESS &&
-	    hb_prologue_take(&prologue, cubin, size, &why) == 0)
+	    hb_prologue_take(taken, cubin, size, &why) == 0)
 		return READY;
 	hb_log(HB_LOG_WARNING, "kernels are not split: %s", why);
 	return REFUSED;
@@ -51,17 +53,34 @@ static bool may_split(void)
 	return hb_sass_is_proven(prologue.arch) || (setting && strcmp(setting, "offline") == 0);
 }
 
-static bool prepare_prologue(void)
+static enum prologue_state compile_prologue(struct hb_prologue *taken)
 {
 	CUlinkState link;
-	if (prologue_state == NOT_TRIED) {
-		prologue_state = REFUSED;
-		if (HB_REAL(cuLinkCreate_v2)(0, NULL, NULL, &link) == CUDA_SUCCESS) {
-			prologue_state = read_linked_prologue(link);
-			HB_REAL(cuLinkDestroy)(link);
-		}
+	if (HB_REAL(cuLinkCreate_v2)(0, NULL, NULL, &link) != CUDA_SUCCESS)
+		return REFUSED;
+	enum prologue_state state = read_linked_prologue(link, taken);
+	HB_REAL(cuLinkDestroy)(link);
+	return state;
+}
+
+static bool prepare_prologue(void)
+{
+	struct hb_prologue taken;
+	hb_split_lock();
+	enum prologue_state state = prologue_state;
+	hb_split_unlock();
+	if (state != NOT_TRIED)
+		return state == READY;
+	state = compile_prologue(&taken);
+	hb_split_lock();
+	if (prologue_state == NOT_TRIED) { /* else another thread was faster */
+		if (state == READY)
+			prologue = taken;
+		prologue_state = state;
 	}
-	return prologue_state == READY;
+	state = prologue_state;
+	hb_split_unlock();
+	return state == READY;
 }
 
 static void free_module(struct hb_split_module *module)
@@ -72,16 +91,29 @@ static void free_module(struct hb_split_module *module)
 	free(module);
 }
 
+static void unload_module(struct hb_split_module *module)
+{
+	CUcontext popped;
+	if (module->module && HB_REAL(cuCtxPushCurrent_v2)(module->context) == CUDA_SUCCESS) {
+		HB_REAL(cuModuleUnload)(module->module);
+		HB_REAL(cuCtxPopCurrent_v2)(&popped);
+	}
+	free_module(module);
+}
+
 void hb_split_copies_free(struct hb_split_image *image)
 {
+	/* The application may unload a library while a stream captures; calls in other modes would invalidate the capture. */
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	if (!image->modules)
+		return;
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	while (image->modules) {
 		struct hb_split_module *module = image->modules;
 		image->modules = module->next;
-		/* A library may outlive its contexts and their copies; a module is unloaded while its context exists. */
-		if (module->module && !image->is_library)
-			HB_REAL(cuModuleUnload)(module->module);
-		free_module(module);
+		unload_module(module);
 	}
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
 void hb_split_copies_drop(struct hb_split_image *image, CUcontext context)
@@ -98,7 +130,7 @@ void hb_split_copies_drop(struct hb_split_image *image, CUcontext context)
 	}
 }
 
-/* Takes ownership of `bytes`. NULL: the cubin cannot be read. */
+/* Splices the cubin; load_module() follows. Takes ownership of `bytes`. NULL: the cubin cannot be read. */
 static struct hb_split_module *make_module(uint8_t *bytes, size_t size, CUcontext context)
 {
 	struct hb_split_module *module = calloc(1, sizeof *module);
@@ -111,11 +143,16 @@ static struct hb_split_module *make_module(uint8_t *bytes, size_t size, CUcontex
 	module->context = context;
 	if (hb_splice(&module->cubin, &prologue, &module->splice))
 		module->is_refused = true;
-	else if (module->splice.bytes)
+	return module;
+}
+
+/* Into the current context, which is that of the module. */
+static void load_module(struct hb_split_module *module)
+{
+	if (!module->is_refused && module->splice.bytes)
 		module->is_refused = HB_REAL(cuModuleLoadData)(&module->module, module->splice.bytes) != CUDA_SUCCESS;
 	free(module->splice.bytes);
 	module->splice.bytes = NULL;
-	return module;
 }
 
 /* Whether this cubin contains the kernel. */
@@ -168,20 +205,69 @@ static uint8_t *find_cubin(const struct hb_split_image *image, const char *name,
 	return found;
 }
 
-/* Returns the module with the copy of a kernel in this context, creating it if necessary; NULL: not possible. */
-static struct hb_split_module *find_module(struct hb_split_image *image, const char *name, CUcontext context)
+/* What a launch needs of a module, which another thread may free as soon as the lock is released. */
+struct copy_facts {
+	CUmodule module;
+	struct hb_spliced_kernel kernel;
+};
+
+static enum hb_split_reason read_facts(const struct hb_split_module *module, const char *name, struct copy_facts *facts)
 {
-	size_t size = 0;
-	for (struct hb_split_module *module = image->modules; module; module = module->next)
-		if (module->context == context && hb_cubin_find_kernel(&module->cubin, name))
-			return module;
-	uint8_t *bytes = find_cubin(image, name, &size);
-	struct hb_split_module *module = bytes ? make_module(bytes, size, context) : NULL;
-	if (module) {
+	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&module->cubin, name);
+	if (module->is_refused)
+		return HB_SPLIT_driver;
+	if (!kernel)
+		return HB_SPLIT_form;
+	facts->module = module->module;
+	facts->kernel = module->splice.kernels[kernel - module->cubin.kernels];
+	return facts->kernel.reason;
+}
+
+/* With the lock held. */
+static struct hb_split_module *find_module(const struct hb_split_image *image, const char *name, CUcontext context)
+{
+	struct hb_split_module *module = image->modules;
+	while (module && !(module->context == context && hb_cubin_find_kernel(&module->cubin, name)))
+		module = module->next;
+	return module;
+}
+
+/* Loads the module and adds it to the image. The image is gone if the application unloads it during a launch, which is an error. */
+static enum hb_split_reason add_module(const void *handle, const char *name, struct hb_split_module *module,
+				       struct copy_facts *facts)
+{
+	load_module(module);
+	enum hb_split_reason reason = read_facts(module, name, facts);
+	hb_split_lock();
+	struct hb_split_image *image = hb_split_image_of(handle);
+	if (image) {
 		module->next = image->modules;
 		image->modules = module;
 	}
-	return module;
+	hb_split_unlock();
+	if (image)
+		return reason;
+	unload_module(module);
+	return HB_SPLIT_image;
+}
+
+/* Finds the module with the copy of a kernel in this context, or makes it. */
+static enum hb_split_reason take_module(const void *handle, const char *name, CUcontext context,
+					struct copy_facts *facts)
+{
+	enum hb_split_reason reason = HB_SPLIT_form;
+	struct hb_split_module *made = NULL;
+	size_t size = 0;
+	hb_split_lock();
+	const struct hb_split_image *image = hb_split_image_of(handle);
+	const struct hb_split_module *module = image ? find_module(image, name, context) : NULL;
+	if (module)
+		reason = read_facts(module, name, facts);
+	uint8_t *bytes = image && !module ? find_cubin(image, name, &size) : NULL;
+	hb_split_unlock();
+	if (bytes)
+		made = make_module(bytes, size, context);
+	return made ? add_module(handle, name, made, facts) : reason;
 }
 
 /* The copy must equal the original in everything that decides how it runs, and must not require clusters. */
@@ -199,31 +285,23 @@ static bool are_alike(CUfunction original, CUfunction copy)
 	       a == 0;
 }
 
-enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *name, CUfunction original,
-				   struct hb_split_function *function)
+enum hb_split_reason hb_split_copy(const void *handle, const char *name, struct hb_split_function *function)
 {
 	CUcontext context;
+	struct copy_facts facts = {0};
 	if (!prepare_prologue() || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
 		return HB_SPLIT_driver;
 	if (!may_split())
 		return HB_SPLIT_offline;
-	struct hb_split_module *module = find_module(image, name, context);
-	if (!module)
-		return HB_SPLIT_form;
-	if (module->is_refused)
-		return HB_SPLIT_driver;
-	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&module->cubin, name);
-	if (!kernel)
-		return HB_SPLIT_form;
-	const struct hb_spliced_kernel *spliced = &module->splice.kernels[kernel - module->cubin.kernels];
-	if (spliced->reason != HB_SPLIT_none)
-		return spliced->reason;
-	if (HB_REAL(cuModuleGetFunction)(&function->copy, module->module, name) != CUDA_SUCCESS ||
-	    !are_alike(original, function->copy))
+	enum hb_split_reason reason = take_module(handle, name, context, &facts);
+	if (reason != HB_SPLIT_none)
+		return reason;
+	if (HB_REAL(cuModuleGetFunction)(&function->copy, facts.module, name) != CUDA_SUCCESS ||
+	    !are_alike(function->original, function->copy))
 		return HB_SPLIT_driver;
 	function->context = context;
-	function->n_parameters = spliced->n_parameters;
-	function->parameter_bytes = spliced->parameter_bytes;
-	function->bounds_place = spliced->bounds_place;
+	function->n_parameters = facts.kernel.n_parameters;
+	function->parameter_bytes = facts.kernel.parameter_bytes;
+	function->bounds_place = facts.kernel.bounds_place;
 	return HB_SPLIT_none;
 }

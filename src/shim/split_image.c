@@ -4,6 +4,9 @@
  * record each image under its module or library. At the first launch of a function
  * the driver is asked for its module or library and its name, and the split copy is
  * prepared. Later launches find the function in a table, without a lock.
+ *
+ * The lock is never held during a driver call: the call may wait for work on the
+ * GPU, and that work for a thread that loads, unloads or launches.
  */
 #include "base/log.h"
 #include "cubin/fatbin.h"
@@ -29,7 +32,10 @@ enum { FUNCTIONS = 8192 /* power of two */, FUNCTIONS_USED_MAX = FUNCTIONS / 2, 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_split_image *images;
 static size_t n_kept_bytes;
-static struct hb_split_function functions[FUNCTIONS];
+static struct split_entry {
+	_Atomic(void *) handle; /* CUfunction or CUkernel as the application passes it; stored last */
+	struct hb_split_function function;
+} functions[FUNCTIONS];
 static unsigned n_functions; /* entries with a handle, GONE included */
 static uint64_t n_made;      /* functions entered so far: the last serial number */
 
@@ -39,6 +45,24 @@ static struct {
 	CUkernel kernel;
 } pairs[PAIRS];
 static unsigned n_pairs;
+
+void hb_split_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void hb_split_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+struct hb_split_image *hb_split_image_of(const void *handle)
+{
+	struct hb_split_image *image = images;
+	while (image && image->handle != handle)
+		image = image->next;
+	return image;
+}
 
 /* ---- loading ---- */
 
@@ -59,7 +83,7 @@ static const void *keep_image(const void *bytes, size_t size, bool *is_ours)
 	return copy;
 }
 
-static void note_image(void *handle, const void *bytes, bool is_library)
+static void note_image(void *handle, const void *bytes)
 {
 	size_t size = hb_image_size(&bytes);
 	struct hb_split_image *image = size ? calloc(1, sizeof *image) : NULL;
@@ -68,7 +92,6 @@ static void note_image(void *handle, const void *bytes, bool is_library)
 	pthread_mutex_lock(&lock);
 	image->handle = handle;
 	image->size = size;
-	image->is_library = is_library;
 	image->bytes = keep_image(bytes, size, &image->is_ours);
 	if (image->bytes) {
 		image->next = images;
@@ -79,31 +102,31 @@ static void note_image(void *handle, const void *bytes, bool is_library)
 	free(image);
 }
 
-static CUresult note_loaded(CUresult result, void *handle, const void *bytes, bool is_library)
+static CUresult note_loaded(CUresult result, void *handle, const void *bytes)
 {
 	hb_shim_count(HB_COUNT_modules, 1);
 	if (result == CUDA_SUCCESS && bytes && hb_split_is_possible())
-		note_image(handle, bytes, is_library);
+		note_image(handle, bytes);
 	return result;
 }
 
 CUresult hb_hook_cuModuleLoadData(CUmodule *module, const void *image)
 {
 	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadData)(module, image));
-	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image);
 }
 
 CUresult hb_hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n_options, CUjit_option *options,
 				    void **values)
 {
 	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadDataEx)(module, image, n_options, options, values));
-	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image);
 }
 
 CUresult hb_hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
 	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadFatBinary)(module, image));
-	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image);
 }
 
 CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
@@ -112,10 +135,10 @@ CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 {
 	CUresult result = HB_WIDE(HB_REAL(cuLibraryLoadData)(library, code, options, values, n_options, library_options,
 							     library_values, n_library_options));
-	return note_loaded(result, result == CUDA_SUCCESS ? *library : NULL, code, true);
+	return note_loaded(result, result == CUDA_SUCCESS ? *library : NULL, code);
 }
 
-/* Libraries ask for the same ones again and again. */
+/* With the lock held. Libraries ask for the same ones again and again. */
 static CUkernel kernel_of(CUfunction function)
 {
 	for (unsigned i = n_pairs; i-- > 0;)
@@ -157,37 +180,43 @@ static void free_gone_entries(void)
 		}
 }
 
-/* Removes the functions of an image; NULL: those without an image, which are examined again at their next launch. */
-static void forget_functions(const struct hb_split_image *image)
+/* Removes the functions of this code; NULL: those of unknown code, which are examined again at their next launch. */
+static void forget_functions(const void *code)
 {
 	for (unsigned i = 0; i < FUNCTIONS; i++)
-		if (handle_at(i) && functions[i].image == image)
+		if (handle_at(i) && functions[i].function.code == code)
 			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
 	free_gone_entries();
 }
 
-/* Called before the driver frees the code, because a new module may get the same handle. */
-static void forget_image(void *handle)
+/* Takes the image and its functions out of the tables. NULL: the image is not known. */
+static struct hb_split_image *take_image(const void *handle)
 {
-	if (!hb_split_is_possible())
-		return;
 	pthread_mutex_lock(&lock);
 	struct hb_split_image **at = &images, *image;
 	while (*at && (*at)->handle != handle)
 		at = &(*at)->next;
 	image = *at;
-	forget_functions(image);
+	forget_functions(image ? handle : NULL);
 	if (image) {
 		*at = image->next;
-		hb_split_copies_free(image);
-		if (image->is_ours) {
-			n_kept_bytes -= image->size;
-			free((void *)(uintptr_t)image->bytes);
-		}
-		free(image);
+		n_kept_bytes -= image->is_ours ? image->size : 0;
 	}
 	n_pairs = 0; /* pairs of other libraries are lost, too; their functions are asked for again or not split */
 	pthread_mutex_unlock(&lock);
+	return image;
+}
+
+/* Called before the driver frees the code, because a new module may get the same handle. */
+static void forget_image(const void *handle)
+{
+	struct hb_split_image *image = hb_split_is_possible() ? take_image(handle) : NULL;
+	if (!image)
+		return;
+	hb_split_copies_free(image);
+	if (image->is_ours)
+		free((void *)(uintptr_t)image->bytes);
+	free(image);
 }
 
 void hb_split_context_gone(CUcontext context)
@@ -196,7 +225,8 @@ void hb_split_context_gone(CUcontext context)
 		return;
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < FUNCTIONS; i++)
-		if ((functions[i].context == context || functions[i].only_in == context) && handle_at(i))
+		if ((functions[i].function.context == context || functions[i].function.only_in == context) &&
+		    handle_at(i))
 			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
 	free_gone_entries();
 	for (struct hb_split_image *image = images; image; image = image->next)
@@ -206,24 +236,20 @@ void hb_split_context_gone(CUcontext context)
 		hb_shim_extension.context_gone(context);
 }
 
-CUresult hb_hook_cuModuleUnload(CUmodule module)
-{
-	hb_takeover_begin_wide();
-	forget_image(module);
-	hb_kernel_marks_forget_code(module);
-	hb_launch_trace_forget();
-	CUresult result = HB_REAL(cuModuleUnload)(module);
-	hb_takeover_end_wide();
-	return result;
-}
+#define UNLOAD(name, type) \
+	CUresult hb_hook_##name(type code) \
+	{ \
+		hb_takeover_begin_wide(); \
+		forget_image(code); \
+		hb_kernel_marks_forget_code(code); \
+		hb_launch_trace_forget(); \
+		CUresult result = HB_REAL(name)(code); \
+		hb_takeover_end_wide(); \
+		return result; \
+	}
 
-CUresult hb_hook_cuLibraryUnload(CUlibrary library)
-{
-	forget_image(library);
-	hb_kernel_marks_forget_code(library);
-	hb_launch_trace_forget();
-	return HB_WIDE(HB_REAL(cuLibraryUnload)(library));
-}
+UNLOAD(cuModuleUnload, CUmodule)
+UNLOAD(cuLibraryUnload, CUlibrary)
 
 /* ---- functions ---- */
 
@@ -235,34 +261,44 @@ static unsigned find_home(const void *handle)
 static struct hb_split_function *find_function(const void *handle, CUcontext context)
 {
 	for (unsigned i = find_home(handle);; i = (i + 1) % FUNCTIONS) {
+		struct hb_split_function *function = &functions[i].function;
 		void *here = atomic_load_explicit(&functions[i].handle, memory_order_acquire);
-		if (here == handle && (!functions[i].only_in || functions[i].only_in == context))
-			return &functions[i];
+		if (here == handle && (!function->only_in || function->only_in == context))
+			return function;
 		if (!here)
 			return NULL;
 	}
 }
 
-static struct hb_split_image *find_image(const void *handle)
+static CUkernel find_kernel(CUfunction function)
 {
-	struct hb_split_image *image = images;
-	while (image && image->handle != handle)
-		image = image->next;
-	return image;
+	pthread_mutex_lock(&lock);
+	CUkernel kernel = kernel_of(function);
+	pthread_mutex_unlock(&lock);
+	return kernel;
+}
+
+/* Returns the handle itself if its image is known, else NULL. */
+static const void *find_code(const void *handle)
+{
+	pthread_mutex_lock(&lock);
+	bool is_known = hb_split_image_of(handle) != NULL;
+	pthread_mutex_unlock(&lock);
+	return is_known ? handle : NULL;
 }
 
 /*
- * Returns the image of a handle, which is a function of a module, a kernel of a library, or the function (with another handle)
- * of such a kernel. NULL: unknown.
+ * Returns the code that a handle belongs to. The handle is a function of a module, a kernel of a library, or the function (with
+ * another handle) of such a kernel. NULL: unknown.
  */
-static struct hb_split_image *find_origin(CUfunction handle, bool *is_kernel, CUfunction *original, const char **name)
+static const void *find_origin(CUfunction handle, bool *is_kernel, CUfunction *original, const char **name)
 {
 	CUmodule module;
 	CUlibrary library;
-	CUkernel kernel = kernel_of(handle);
+	CUkernel kernel = find_kernel(handle);
 	*original = handle;
-	if (!kernel && HB_REAL(cuFuncGetModule)(&module, handle) == CUDA_SUCCESS && find_image(module))
-		return HB_REAL(cuFuncGetName)(name, handle) == CUDA_SUCCESS ? find_image(module) : NULL;
+	if (!kernel && HB_REAL(cuFuncGetModule)(&module, handle) == CUDA_SUCCESS && find_code(module))
+		return HB_REAL(cuFuncGetName)(name, handle) == CUDA_SUCCESS ? module : NULL;
 	if (!kernel) {
 		kernel = (CUkernel)(void *)handle;
 		if (HB_REAL(cuKernelGetFunction)(original, kernel) != CUDA_SUCCESS)
@@ -272,24 +308,22 @@ static struct hb_split_image *find_origin(CUfunction handle, bool *is_kernel, CU
 	if (HB_REAL(cuKernelGetLibrary)(&library, kernel) != CUDA_SUCCESS ||
 	    HB_REAL(cuKernelGetName)(name, kernel) != CUDA_SUCCESS)
 		return NULL;
-	return find_image(library);
+	return find_code(library);
 }
 
-static void enter_function(struct hb_split_function *function, CUfunction handle, CUcontext context)
+/* Without the lock. */
+static void examine_function(struct hb_split_function *function, CUfunction handle, CUcontext context)
 {
 	const char *name = NULL;
 	bool is_kernel = false;
-	struct hb_split_image *image = find_origin(handle, &is_kernel, &function->original, &name);
-	function->image = image;
+	function->code = find_origin(handle, &is_kernel, &function->original, &name);
 	function->only_in = is_kernel ? context : NULL;
-	function->context = NULL; /* the entry may have been used before */
-	function->serial = ++n_made;
-	function->reason = image && name ? hb_split_copy(image, name, function->original, function) : HB_SPLIT_image;
+	function->reason = function->code && name ? hb_split_copy(function->code, name, function) : HB_SPLIT_image;
 	hb_log(HB_LOG_INFO, "splitting: %s: %s", name ? name : "?", hb_split_reason_text(function->reason));
 }
 
 /* With the lock held: returns an entry for a handle that is not in the table. NULL: no room. */
-static struct hb_split_function *take_entry(const void *handle)
+static struct split_entry *take_entry(const void *handle)
 {
 	unsigned i = find_home(handle);
 	while (handle_at(i) && handle_at(i) != GONE)
@@ -297,25 +331,36 @@ static struct hb_split_function *take_entry(const void *handle)
 	return handle_at(i) || n_functions < FUNCTIONS_USED_MAX ? &functions[i] : NULL;
 }
 
+/* Returns the function as it is in the table; NULL: no room. */
+static struct hb_split_function *enter_function(const struct hb_split_function *function, CUfunction handle,
+						CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	struct hb_split_function *entered = find_function(handle, context); /* by another thread */
+	struct split_entry *entry = entered ? NULL : take_entry(handle);
+	if (entry) {
+		entered = &entry->function;
+		*entered = *function;
+		entered->serial = ++n_made;
+		n_functions += !atomic_load_explicit(&entry->handle, memory_order_relaxed);
+		atomic_store_explicit(&entry->handle, handle, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
+	return entered;
+}
+
 const struct hb_split_function *hb_split_function_of(CUfunction handle, CUcontext context)
 {
-	struct hb_split_function *function = find_function(handle, context);
+	struct hb_split_function *function = find_function(handle, context), examined = {0};
 	/* While a stream captures, most of the calls below are illegal. */
 	if (function || atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0)
 		return function;
 	/* Another thread may begin a capture meanwhile, which calls in other modes would invalidate. */
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	pthread_mutex_lock(&lock);
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	function = find_function(handle, context);
-	if (!function && (function = take_entry(handle))) {
-		enter_function(function, handle, context);
-		n_functions += !atomic_load_explicit(&function->handle, memory_order_relaxed);
-		atomic_store_explicit(&function->handle, handle, memory_order_release);
-	}
+	examine_function(&examined, handle, context);
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	pthread_mutex_unlock(&lock);
-	return function;
+	return enter_function(&examined, handle, context);
 }
 
 void hb_split_images_leave_in_child(void)

@@ -442,6 +442,101 @@ static void settings_apply_to_the_copy(void **state)
 	run(settings_follow);
 }
 
+static int copies(void)
+{
+	return FAKE("hb_fake_copies", int (*)(void))();
+}
+
+/* A library has a copy in each context. It is unloaded with another context current, while a stream captures. */
+static void libraries_go(void)
+{
+	static int places[3];
+	CUlibrary library;
+	CUkernel kernel;
+	CUcontext context;
+	CUgraph graph;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	for (int round = 0; round < 3; round++) {
+		OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+		OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+		for (int i = 0; i < 2; i++) {
+			OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[i]));
+			launch((CUfunction)(void *)kernel, 100, 1, 1);
+		}
+		CHECK(copies() == 2);
+		OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[2]));
+		OK(CU(cuStreamBeginCapture_v2)(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		OK(CU(cuLibraryUnload)(library));
+		OK(CU(cuStreamEndCapture)(STREAM, &graph));
+		CHECK(copies() == 0);
+		OK(CU(cuCtxGetCurrent)(&context));
+		CHECK(context == (CUcontext)(void *)&places[2]);
+	}
+	free(file);
+}
+
+static void copies_of_a_library_go_with_it(void **state)
+{
+	run(libraries_go);
+}
+
+static void *use_another_module(void *unused)
+{
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	CUmodule another;
+	CUfunction function;
+	size_t size;
+	uint8_t *file = fixture(image, &size);
+	OK(CU(cuModuleLoadData)(&another, file));
+	free(file);
+	OK(CU(cuModuleGetFunction)(&function, another, "run_reduction"));
+	for (int i = 0; i < 2; i++)
+		OK(CU(cuLaunchKernel)(function, 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+	OK(CU(cuModuleUnload)(another));
+	return NULL;
+}
+
+/* The work that a driver call waits for may itself wait for another thread. */
+static void let_another_thread_work(void)
+{
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, use_another_module, NULL) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static const char *waits_in;
+
+static void wait_in_the_driver(void)
+{
+	void (*wait_in)(const char *, void (*)(void)) = FAKE("hb_fake_wait_in", void (*)(const char *, void (*)(void)));
+	void *parameters[] = {&cells, &shape};
+	CUfunction plain = function_of("run_plain");
+	bool in_unload = strcmp(waits_in, "cuModuleUnload") == 0;
+	if (!in_unload)
+		wait_in(waits_in, let_another_thread_work);
+	for (int i = 0; i < 2; i++)
+		OK(CU(cuLaunchKernel)(plain, 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+	CHECK(parts() > 0 && copies() == 1);
+	if (in_unload)
+		wait_in(waits_in, let_another_thread_work);
+	OK(CU(cuModuleUnload)(module));
+	CHECK(copies() == 0 && hb_page_host_count(&host, HB_COUNT_split) == 2);
+}
+
+/* Without the correction this test does not end. */
+static void no_thread_waits_for_a_driver_call_of_another(void **state)
+{
+	static const char *const calls[] = {"cuFuncGetModule",     "cuLinkCreate_v2",    "cuModuleLoadData",
+					    "cuModuleGetFunction", "cuFuncGetAttribute", "cuModuleUnload"};
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+		waits_in = calls[i];
+		hb_page_host_begin_again(&host);
+		run(wait_in_the_driver);
+	}
+}
+
 enum { THREADS = 4, ROUNDS = 20 };
 
 static void *launch_often(void *argument)
@@ -492,6 +587,8 @@ int main(void)
 					   T(a_driver_that_refuses_leaves_kernels_unsplit),
 					   T(on_an_unproven_gpu_splitting_must_be_asked_for),
 					   T(an_unloaded_kernel_is_forgotten),
+					   T(copies_of_a_library_go_with_it),
+					   T(no_thread_waits_for_a_driver_call_of_another),
 					   T(settings_apply_to_the_copy),
 					   T(many_threads_may_launch),
 					   T(modules_may_be_loaded_and_unloaded_without_end),

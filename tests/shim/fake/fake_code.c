@@ -31,6 +31,8 @@ void hb_fake_set_refusal(const char *what);
 int hb_fake_setting_of_copy(int attribute);
 void hb_fake_on_part(void (*act)(unsigned n));
 bool hb_fake_is_idle(void);
+int hb_fake_copies(void);
+void hb_fake_wait_in(const char *call, void (*until)(void));
 #pragma GCC visibility pop
 
 enum { BLOCKS = 16384, FUNCTIONS = 64, MS = 2 };
@@ -55,6 +57,9 @@ static atomic_uint n_part_launches;
 static struct fake_function functions[FUNCTIONS];
 static unsigned n_functions;
 static const char *refused = "";
+static atomic_int n_copies;
+static const char *waits_in = "";
+static void (*wait_until)(void);
 
 unsigned hb_fake_runs_of(uint32_t block)
 {
@@ -80,6 +85,27 @@ int hb_fake_setting_of_copy(int attribute)
 		if (functions[i].module->has_check)
 			value = functions[i].settings[attribute];
 	return value;
+}
+
+/* The split copies that are loaded now. */
+int hb_fake_copies(void)
+{
+	return atomic_load(&n_copies);
+}
+
+/* The next call of this function waits until `until` has returned, as the driver may wait for work. */
+void hb_fake_wait_in(const char *call, void (*until)(void))
+{
+	wait_until = until;
+	waits_in = call;
+}
+
+static void wait_in(const char *call)
+{
+	if (strcmp(waits_in, call) != 0)
+		return;
+	waits_in = "";
+	wait_until();
 }
 
 /* ---- modules ---- */
@@ -127,6 +153,7 @@ static CUresult load(void **handle, const void *image, CUcontext context)
 	module->has_check = has_check(&module->cubin);
 	if (module->has_check && strcmp(refused, "load") == 0)
 		return CUDA_ERROR_INVALID_IMAGE;
+	atomic_fetch_add(&n_copies, module->has_check);
 	*handle = module;
 	return CUDA_SUCCESS;
 }
@@ -150,24 +177,38 @@ static CUresult get(void **handle, struct fake_module *module, const char *name,
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
 	hb_fake_count("cuModuleLoadData");
+	wait_in("cuModuleLoadData");
 	return load((void **)module, image, current_context());
 }
 
-CUresult cuModuleUnload(CUmodule module)
+CUresult cuModuleUnload(CUmodule handle)
 {
+	const struct fake_module *module = (struct fake_module *)(void *)handle;
 	hb_fake_count("cuModuleUnload");
+	wait_in("cuModuleUnload");
+	if (module->context != current_context())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	atomic_fetch_sub(&n_copies, module->has_check);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryUnload(CUlibrary library)
+{
+	hb_fake_count("cuLibraryUnload");
 	return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
 	hb_fake_count("cuModuleGetFunction");
+	wait_in("cuModuleGetFunction");
 	return get((void **)function, (struct fake_module *)(void *)module, name,
 		   ((struct fake_module *)(void *)module)->context);
 }
 
 CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
 {
+	wait_in("cuFuncGetModule");
 	*module = (CUmodule)(void *)((struct fake_function *)(void *)function)->module;
 	return ((struct fake_module *)(void *)*module)->context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -180,6 +221,7 @@ CUresult cuFuncGetName(const char **name, CUfunction function)
 
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
+	wait_in("cuFuncGetAttribute");
 	*value = ((struct fake_function *)(void *)function)->settings[attribute];
 	return CUDA_SUCCESS;
 }
@@ -252,6 +294,7 @@ CUresult cuEventDestroy_v2(CUevent event)
 CUresult cuLinkCreate_v2(unsigned int n_options, CUjit_option *options, void **values, CUlinkState *link)
 {
 	*link = (CUlinkState)(void *)functions;
+	wait_in("cuLinkCreate_v2");
 	return strcmp(refused, "link") == 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 

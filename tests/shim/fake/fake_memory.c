@@ -20,7 +20,9 @@ void hb_fake_set_busy(int is_busy);
 static _Atomic(uint64_t) next_handle = 0x700000000000;
 static _Atomic(CUstream) recording;
 static int context_object;
-static __thread CUcontext current; /* context set by the thread; NULL: the default one */
+static __thread CUcontext current;  /* context set by the thread; NULL: the default one */
+static __thread CUcontext below[8]; /* the contexts under it, the top one last */
+static __thread unsigned n_below;
 
 /* Counts a call of `name`, and refuses it if HB_FAKE_REFUSE names it. */
 static CUresult enter(const char *name)
@@ -394,6 +396,26 @@ CUresult cuCtxSetCurrent(CUcontext context)
 {
 	current = context;
 	return enter("cuCtxSetCurrent");
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context)
+{
+	CUresult result = enter("cuCtxPushCurrent_v2");
+	if (n_below == sizeof below / sizeof *below)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	below[n_below++] = current;
+	current = context;
+	return result;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+	CUresult result = enter("cuCtxPopCurrent_v2");
+	if (n_below == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*context = current;
+	current = below[--n_below];
+	return result;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
