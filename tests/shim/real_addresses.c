@@ -29,7 +29,7 @@ static const char *const exports[] = {
 
 /* CUDA versions in which some function of the driver API got a new form. */
 static const int versions[] = {2000,  3020,  4000,  6050,  7000,  8000,  9020,  10010, 11000,
-			       11010, 11040, 12000, 12020, 12030, 12050, 12080, 13000};
+			       11010, 11040, 12000, 12020, 12030, 12050, 12080, 13000, 13020};
 
 typedef int (*get_fn)(const char *, void **, int, uint64_t, int *);
 

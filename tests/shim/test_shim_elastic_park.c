@@ -75,6 +75,49 @@ static void its_memory_comes_home_before_it_runs(void **state)
 	assert_non_null(hb_page_host_run(&elastic_host, bring_home));
 }
 
+static const char *form;
+
+/* The simulated driver has not all forms; without memory and a stream, none copies anything. */
+static void *call_form(void *unused)
+{
+	typedef CUresult call(void *, void *, void *, void *, void *, void *, void *, void *, void *);
+	OK(CU(cuCtxSetCurrent)(elastic_context));
+	((call *)hb_test_shim_symbol(form))(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	atomic_store(&has_launched, true);
+	return NULL;
+}
+
+static void copy_in_each_form(void)
+{
+	static const char *const forms[] = {
+		"cuMemcpyAsync",
+		"cuMemcpyBatchAsync_v2",
+		"cuMemcpy3DBatchAsync_v2",
+		"cuMemcpyWithAttributesAsync",
+		"cuMemcpyWithAttributesAsync_ptsz",
+		"cuMemcpy3DWithAttributesAsync",
+		"cuMemcpy3DWithAttributesAsync_ptsz",
+	};
+	park();
+	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+		form = forms[i];
+		atomic_store(&has_launched, false);
+		CHECK(pthread_create(&worker, NULL, call_form, NULL) == 0);
+		AWAIT(record->parked == HB_PARKED_WAITS || atomic_load(&has_launched));
+		CHECK(!atomic_load(&has_launched));
+		CHECK(elastic_move(HB_ORDER_HOME, 0, ALL) == HB_MOVE_MOVED);
+		CHECK(pthread_join(worker, NULL) == 0);
+		AWAIT(record->spare_bytes >= ALL);
+		CHECK(elastic_move(HB_ORDER_PAUSE, 0, ALL) == HB_MOVE_MOVED);
+		AWAIT(record->parked == HB_PARKED_IDLE);
+	}
+}
+
+static void each_form_of_copy_waits_for_its_memory(void **state)
+{
+	assert_non_null(hb_page_host_run(&elastic_host, copy_in_each_form));
+}
+
 static void run_without_room(void)
 {
 	park();
@@ -138,6 +181,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(its_memory_comes_home_before_it_runs, elastic_set_up,
+						elastic_tear_down),
+		cmocka_unit_test_setup_teardown(each_form_of_copy_waits_for_its_memory, elastic_set_up,
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(without_room_it_runs_where_its_memory_is, elastic_set_up,
 						elastic_tear_down),
