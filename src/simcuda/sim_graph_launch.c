@@ -139,11 +139,7 @@ static void upload_segments(CUgraphExec exec)
 			if (!segment->uploaded)
 				segment->upload = take_id();
 			segment->uploaded = true;
-			struct sim_work work = task->work;
-			uint32_t mask[SIM_MASK_WORDS];
-			if (task->kind == SIM_TASK_KERNEL)
-				sim_mask_launch(&work, mask);
-			sim_upload_piece(segment->upload, &work);
+			sim_upload_piece(segment->upload, &task->work);
 		}
 	}
 }
@@ -170,6 +166,13 @@ static void exec_clear(CUgraphExec exec)
 		sim_graph_memory_unuse(exec->memory);
 }
 
+/* A launch descriptor, and its mask, is written when its kernel enters the graph. */
+static void write_descriptor(struct sim_task *task)
+{
+	if (task->kind == SIM_TASK_KERNEL)
+		sim_mask_launch(&task->work, task->u.kernel.mask);
+}
+
 static CUresult exec_fill(CUgraphExec exec, CUgraph graph)
 {
 	exec->memory = graph->memory;
@@ -177,6 +180,8 @@ static CUresult exec_fill(CUgraphExec exec, CUgraph graph)
 	CUresult result = flatten_graph(exec, graph);
 	if (result == CUDA_SUCCESS && !cut_segments(exec))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; result == CUDA_SUCCESS && i < exec->n_tasks; i++)
+		write_descriptor(exec->tasks[i]);
 	if (result == CUDA_SUCCESS)
 		upload_segments(exec);
 	return result;
@@ -373,6 +378,7 @@ CUresult sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNo
 	wait_idle(hGraphExec);
 	sim_task_free(hGraphExec->tasks[i]);
 	hGraphExec->tasks[i] = task;
+	write_descriptor(task);
 	reupload_segments(hGraphExec);
 	return CUDA_SUCCESS;
 }

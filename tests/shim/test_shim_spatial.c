@@ -316,22 +316,6 @@ static void launch_cooperatively(void)
 	spatial_end();
 }
 
-static void launch_a_graph_made_beside_high(void)
-{
-	CUgraph graph;
-	CUgraphExec exec;
-	spatial_begin();
-	OK(CU(cuStreamBeginCapture_v2)(spatial_stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-	launch(spatial_stream);
-	OK(CU(cuStreamEndCapture)(spatial_stream, &graph));
-	OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
-	OK(CU(cuGraphLaunch)(exec, spatial_stream));
-	OK(CU(cuStreamSynchronize)(spatial_stream));
-	OK(CU(cuGraphExecDestroy)(exec));
-	OK(CU(cuGraphDestroy)(graph));
-	spatial_end();
-}
-
 static atomic_bool opened;
 
 /* If the machine is too busy to refresh the request, the launch goes after the time for which a silent request blocks it. */
@@ -505,12 +489,6 @@ static void masks_are_spread_if_gpcs_are_unknown(void **state)
 	assert_int_equal(spatial_run(launch_masked_spread)->gpc_state, HB_GPC_OTHER_BITS);
 }
 
-static void graphs_get_masks_when_they_are_instantiated(void **state)
-{
-	spatial_host.gpu->low_sms = 100;
-	spatial_run(launch_a_graph_made_beside_high);
-}
-
 static void masks_are_off_if_they_do_not_work(void **state)
 {
 	static const struct {
@@ -568,7 +546,6 @@ int main(void)
 		TEST(masks_are_found_while_others_use_the_gpu),
 		TEST(masks_exclude_entire_gpcs_if_these_are_known),
 		TEST(masks_are_spread_if_gpcs_are_unknown),
-		TEST(graphs_get_masks_when_they_are_instantiated),
 		TEST(masks_are_off_if_they_do_not_work),
 		TEST(low_waits_for_a_request_of_high),
 		TEST(captured_launches_do_not_wait),
