@@ -54,6 +54,8 @@ CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device);
 CUresult cuCtxDestroy(CUcontext context);
 CUresult cuCtxDetach(CUcontext context);
 CUresult cuStreamDestroy(CUstream stream);
+CUresult cuGreenCtxDestroy(CUgreenCtx context);
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority);
 CUresult cuStreamBeginCapture(CUstream stream);
 CUresult cuStreamBeginCapture_ptsz(CUstream stream);

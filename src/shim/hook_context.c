@@ -177,13 +177,18 @@ static void forget_references(CUdevice device)
 		atomic_store(&references[device], 0);
 }
 
-static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
+static bool has_primary(CUdevice device)
 {
 	unsigned flags;
 	int active = 1;
+	return HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active;
+}
+
+static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
+{
 	if (!context)
 		return result;
-	if (HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active) {
+	if (!has_primary(device)) {
 		atomic_store(&primary[device], NULL);
 		note_gone(context);
 	} else {
@@ -212,3 +217,80 @@ RELEASE(cuDevicePrimaryCtxRelease)
 RELEASE(cuDevicePrimaryCtxRelease_v2)
 RESET(cuDevicePrimaryCtxReset)
 RESET(cuDevicePrimaryCtxReset_v2)
+
+/* ---- green contexts ---- */
+
+/* A green context has a reference to the primary context of its device and shares its memory and code. */
+struct green_context {
+	CUcontext context; /* under which the program uses it; NULL: unknown */
+	CUdevice device;   /* -1: unknown */
+	CUcontext
+		primary; /* may end with it; NULL: it stays, because the program has references of its own, or is unknown */
+};
+
+static struct green_context find_green(CUgreenCtx green)
+{
+	struct green_context found = {.device = -1};
+	CUcontext popped;
+	if (HB_REAL(cuCtxFromGreenCtx)(&found.context, green) != CUDA_SUCCESS)
+		return (struct green_context){.device = -1};
+	if (HB_REAL(cuCtxPushCurrent_v2)(found.context) == CUDA_SUCCESS) {
+		if (HB_REAL(cuCtxGetDevice)(&found.device) != CUDA_SUCCESS)
+			found.device = -1;
+		HB_REAL(cuCtxPopCurrent_v2)(&popped);
+	}
+	return found;
+}
+
+static void note_green_leaves(struct green_context *green)
+{
+	hb_tenant_gpu_forget();
+	if (has_place(green->device) && atomic_load(&references[green->device]) == 0)
+		green->primary = begin_release(green->device);
+	if (!green->context)
+		return;
+	hb_drain_context_leaves(green->context);
+	hb_capture_context_leaves(green->context);
+	hb_shim_spatial_context_leaves(green->context);
+}
+
+/* Its memory, and the marks of kernels, stay as long as the primary context. */
+static void note_green_gone(const struct green_context *green)
+{
+	uint64_t owner = (uint64_t)(uintptr_t)green->context;
+	hb_drain_context_gone(green->context);
+	hb_capture_context_left(green->context, true);
+	hb_shim_spatial_context_gone(green->context);
+	hb_split_context_gone(green->context);
+	if (has_primary(green->device)) {
+		CUcontext primary_now = has_place(green->device) ? atomic_load(&primary[green->device]) : NULL;
+		hb_memory_table_give_owned(owner, (uint64_t)(uintptr_t)primary_now);
+	} else {
+		hb_kernel_marks_forget_context(green->context);
+		hb_memory_drop_context(owner);
+	}
+}
+
+static void note_green_stays(const struct green_context *green)
+{
+	hb_drain_context_stays(green->context);
+	hb_capture_context_left(green->context, false);
+	hb_shim_spatial_context_stays(green->context);
+}
+
+static CUresult destroy_green(CUgreenCtx handle)
+{
+	struct green_context green = find_green(handle);
+	note_green_leaves(&green);
+	CUresult result = HB_WIDE(HB_REAL(cuGreenCtxDestroy)(handle));
+	if (green.context && result == CUDA_SUCCESS)
+		note_green_gone(&green);
+	else if (green.context)
+		note_green_stays(&green);
+	return end_release(green.primary, green.device, result);
+}
+
+CUresult hb_hook_cuGreenCtxDestroy(CUgreenCtx context)
+{
+	return HB_HELD(destroy_green(context));
+}

@@ -14,12 +14,15 @@
 
 #pragma GCC visibility push(default)
 #include "shim/cuda_calls.h"
+CUresult cuGreenCtxCreate(CUgreenCtx *context, void *resources, CUdevice device, unsigned int flags);
 void hb_fake_set_busy(int is_busy);
 #pragma GCC visibility pop
 
 static _Atomic(uint64_t) next_handle = 0x700000000000;
 static _Atomic(CUstream) recording;
 static int context_object;
+static int green_object;
+static atomic_int primary_references;
 static __thread CUcontext current;  /* context set by the thread; NULL: the default one */
 static __thread CUcontext below[8]; /* the contexts under it, the top one last */
 static __thread unsigned n_below;
@@ -421,7 +424,41 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	*context = (CUcontext)&context_object;
+	atomic_fetch_add(&primary_references, 1);
 	return enter("cuDevicePrimaryCtxRetain");
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	atomic_fetch_sub(&primary_references, 1);
+	return enter("cuDevicePrimaryCtxRelease_v2");
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = atomic_load(&primary_references) > 0;
+	return enter("cuDevicePrimaryCtxGetState");
+}
+
+/* All green contexts have one address, one after the other. */
+CUresult cuGreenCtxCreate(CUgreenCtx *context, void *resources, CUdevice device, unsigned int flags)
+{
+	*context = (CUgreenCtx)(void *)&green_object;
+	atomic_fetch_add(&primary_references, 1);
+	return enter("cuGreenCtxCreate");
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
+{
+	*context = (CUcontext)(void *)green;
+	return enter("cuCtxFromGreenCtx");
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx context)
+{
+	atomic_fetch_sub(&primary_references, 1);
+	return enter("cuGreenCtxDestroy");
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
