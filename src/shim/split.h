@@ -57,7 +57,8 @@ void hb_split_images_leave_in_child(void);
 /* The code of a module or library as the application loaded it. */
 struct hb_split_image {
 	struct hb_split_image *next;
-	void *handle; /* CUmodule or CUlibrary */
+	void *handle;      /* CUmodule or CUlibrary */
+	CUcontext context; /* with which a module ends; NULL: a library, which outlives contexts */
 	const void *bytes;
 	size_t size;
 	bool is_ours;                    /* `bytes` is a copy, because the application may free its own */

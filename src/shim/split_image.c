@@ -83,7 +83,7 @@ static const void *keep_image(const void *bytes, size_t size, bool *is_ours)
 	return copy;
 }
 
-static void note_image(void *handle, const void *bytes)
+static void note_image(void *handle, const void *bytes, CUcontext context)
 {
 	size_t size = hb_image_size(&bytes);
 	struct hb_split_image *image = size ? calloc(1, sizeof *image) : NULL;
@@ -91,6 +91,7 @@ static void note_image(void *handle, const void *bytes)
 		return;
 	pthread_mutex_lock(&lock);
 	image->handle = handle;
+	image->context = context;
 	image->size = size;
 	image->bytes = keep_image(bytes, size, &image->is_ours);
 	if (image->bytes) {
@@ -102,31 +103,31 @@ static void note_image(void *handle, const void *bytes)
 	free(image);
 }
 
-static CUresult note_loaded(CUresult result, void *handle, const void *bytes)
+static CUresult note_module(CUresult result, const CUmodule *module, const void *bytes)
 {
+	CUcontext context;
 	hb_shim_count(HB_COUNT_modules, 1);
-	if (result == CUDA_SUCCESS && bytes && hb_split_is_possible())
-		note_image(handle, bytes);
+	if (result == CUDA_SUCCESS && bytes && hb_split_is_possible() &&
+	    HB_REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS)
+		note_image(*module, bytes, context);
 	return result;
 }
 
 CUresult hb_hook_cuModuleLoadData(CUmodule *module, const void *image)
 {
-	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadData)(module, image));
-	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image);
+	return note_module(HB_WIDE(HB_REAL(cuModuleLoadData)(module, image)), module, image);
 }
 
 CUresult hb_hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n_options, CUjit_option *options,
 				    void **values)
 {
-	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadDataEx)(module, image, n_options, options, values));
-	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image);
+	return note_module(HB_WIDE(HB_REAL(cuModuleLoadDataEx)(module, image, n_options, options, values)), module,
+			   image);
 }
 
 CUresult hb_hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadFatBinary)(module, image));
-	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image);
+	return note_module(HB_WIDE(HB_REAL(cuModuleLoadFatBinary)(module, image)), module, image);
 }
 
 CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
@@ -135,7 +136,10 @@ CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 {
 	CUresult result = HB_WIDE(HB_REAL(cuLibraryLoadData)(library, code, options, values, n_options, library_options,
 							     library_values, n_library_options));
-	return note_loaded(result, result == CUDA_SUCCESS ? *library : NULL, code);
+	hb_shim_count(HB_COUNT_modules, 1);
+	if (result == CUDA_SUCCESS && code && hb_split_is_possible())
+		note_image(*library, code, NULL);
+	return result;
 }
 
 /* With the lock held. Libraries ask for the same ones again and again. */
@@ -189,19 +193,32 @@ static void forget_functions(const void *code)
 	free_gone_entries();
 }
 
+/* With the lock held: takes the image out of the list. */
+static struct hb_split_image *unlink_image(struct hb_split_image **at)
+{
+	struct hb_split_image *image = *at;
+	*at = image->next;
+	n_kept_bytes -= image->is_ours ? image->size : 0;
+	return image;
+}
+
+static void free_image(struct hb_split_image *image)
+{
+	if (image->is_ours)
+		free((void *)(uintptr_t)image->bytes);
+	free(image);
+}
+
 /* Takes the image and its functions out of the tables. NULL: the image is not known. */
 static struct hb_split_image *take_image(const void *handle)
 {
 	pthread_mutex_lock(&lock);
-	struct hb_split_image **at = &images, *image;
+	struct hb_split_image **at = &images, *image = NULL;
 	while (*at && (*at)->handle != handle)
 		at = &(*at)->next;
-	image = *at;
-	forget_functions(image ? handle : NULL);
-	if (image) {
-		*at = image->next;
-		n_kept_bytes -= image->is_ours ? image->size : 0;
-	}
+	forget_functions(*at ? handle : NULL);
+	if (*at)
+		image = unlink_image(at);
 	n_pairs = 0; /* pairs of other libraries are lost, too; their functions are asked for again or not split */
 	pthread_mutex_unlock(&lock);
 	return image;
@@ -214,9 +231,28 @@ static void forget_image(const void *handle)
 	if (!image)
 		return;
 	hb_split_copies_free(image);
-	if (image->is_ours)
-		free((void *)(uintptr_t)image->bytes);
-	free(image);
+	free_image(image);
+}
+
+/* With the lock held. */
+static void drop_context(CUcontext context)
+{
+	struct hb_split_image **at = &images;
+	for (unsigned i = 0; i < FUNCTIONS; i++)
+		if ((functions[i].function.context == context || functions[i].function.only_in == context) &&
+		    handle_at(i))
+			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
+	while (*at) {
+		hb_split_copies_drop(*at, context);
+		if ((*at)->context == context) {
+			forget_functions((*at)->handle);
+			free_image(unlink_image(at));
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	free_gone_entries();
+	n_pairs = 0; /* a function of another context or module may get the handle of one that is gone */
 }
 
 void hb_split_context_gone(CUcontext context)
@@ -224,13 +260,7 @@ void hb_split_context_gone(CUcontext context)
 	if (!hb_split_is_possible())
 		return;
 	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < FUNCTIONS; i++)
-		if ((functions[i].function.context == context || functions[i].function.only_in == context) &&
-		    handle_at(i))
-			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
-	free_gone_entries();
-	for (struct hb_split_image *image = images; image; image = image->next)
-		hb_split_copies_drop(image, context);
+	drop_context(context);
 	pthread_mutex_unlock(&lock);
 	if (hb_shim_extension.context_gone)
 		hb_shim_extension.context_gone(context);

@@ -63,14 +63,25 @@ static void destroy_green(CUgreenCtx green)
 	OK(CU(cuGreenCtxDestroy)(green));
 }
 
+static void launch_twice(CUfunction function)
+{
+	CUdeviceptr cells = 0, shape = 0;
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	for (int i = 0; i < 2; i++)
+		OK(CU(cuLaunchKernel)(function, 100, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+}
+
+static unsigned parts(void)
+{
+	return FAKE("hb_fake_launches_of_parts", unsigned (*)(void))();
+}
+
 /* The copies of a library's code belong to the context in which they were made. */
 static void split_in_each(void)
 {
 	CUcontext context;
 	CUlibrary library;
 	CUkernel kernel;
-	CUdeviceptr cells = 0, shape = 0;
-	void *parameters[] = {&cells, &shape, &cells, &shape};
 	size_t size;
 	uint8_t *file = fixture("kernels.fatbin", &size);
 	begin();
@@ -78,10 +89,8 @@ static void split_in_each(void)
 	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
 	for (unsigned round = 1; round <= 3; round++) {
 		CUgreenCtx green = make_green(&context);
-		for (int i = 0; i < 2; i++)
-			OK(CU(cuLaunchKernel)((CUfunction)(void *)kernel, 100, 1, 1, 64, 1, 1, 0, STREAM, parameters,
-					      NULL));
-		CHECK(FAKE("hb_fake_launches_of_parts", unsigned (*)(void))() == 7);
+		launch_twice((CUfunction)(void *)kernel);
+		CHECK(parts() == 7);
 		CHECK(FAKE("hb_fake_calls", unsigned (*)(const char *))("cuModuleLoadData") == round);
 		destroy_green(green);
 	}
@@ -91,6 +100,42 @@ static void split_in_each(void)
 static void a_later_context_has_copies_of_its_own(void **state)
 {
 	assert_non_null(hb_page_host_run(&host, split_in_each));
+}
+
+/* The fake driver accepts the old handles, as a driver would that gives them to other functions. */
+static void end_with_code(void)
+{
+	CUcontext context;
+	CUlibrary library;
+	CUkernel kernel;
+	CUmodule module;
+	CUfunction of_kernel, of_module, unused;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	begin();
+	CUgreenCtx green = make_green(&context);
+	OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+	OK(CU(cuKernelGetFunction)(&of_kernel, kernel));
+	OK(CU(cuModuleLoadData)(&module, file));
+	OK(CU(cuModuleGetFunction)(&of_module, module, "run_reduction"));
+	OK(CU(cuModuleGetFunction)(&unused, module, "run_plain"));
+	launch_twice(of_kernel);
+	CHECK(parts() == 7);
+	launch_twice(of_module);
+	CHECK(parts() == 7);
+	destroy_green(green);
+	make_green(&context);
+	launch_twice(of_kernel);
+	launch_twice(of_module);
+	launch_twice(unused);
+	CHECK(parts() == 0);
+	free(file);
+}
+
+static void its_functions_and_modules_are_forgotten(void **state)
+{
+	assert_non_null(hb_page_host_run(&host, end_with_code));
 }
 
 static void allocate_in_each(void)
@@ -146,8 +191,8 @@ static void nothing_changes_if_the_driver_refuses(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(a_later_context_has_copies_of_its_own),
-					   T(its_memory_ends_with_the_primary_context),
-					   T(nothing_changes_if_the_driver_refuses)};
+	const struct CMUnitTest tests[] = {
+		T(a_later_context_has_copies_of_its_own), T(its_functions_and_modules_are_forgotten),
+		T(its_memory_ends_with_the_primary_context), T(nothing_changes_if_the_driver_refuses)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
