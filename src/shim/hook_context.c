@@ -224,8 +224,8 @@ RESET(cuDevicePrimaryCtxReset_v2)
 struct green_context {
 	CUcontext context; /* under which the program uses it; NULL: unknown */
 	CUdevice device;   /* -1: unknown */
-	CUcontext
-		primary; /* may end with it; NULL: it stays, because the program has references of its own, or is unknown */
+	/* The primary context, which may end with it. NULL: that stays, because the program has references, or is unknown. */
+	CUcontext primary;
 };
 
 static struct green_context find_green(CUgreenCtx green)
