@@ -271,6 +271,18 @@ class Limits(LimitedTest):
         finally:
             server.stop()
 
+    def test_a_request_for_the_health_of_the_server_has_at_most_256_bytes(self):
+        # Every client may send it, also one without a token.
+        for path in ("/v2/health/live", "/v2/health/ready"):
+            self.assertEqual(self.server.exchange("GET", path, b" " * 257)[0], 413)
+            self.assertEqual(self.server.exchange("GET", path, gzip.compress(b" " * 257), {"Content-Encoding": "gzip"})[0], 413)
+            self.assertEqual(self.server.exchange("GET", path, b" " * 256)[0], 200)
+        for method in ("ServerLive", "ServerReady"):
+            for message, status in ((b"\x7a\0" * 129, 8), (b"\x7a\0" * 128, 0)):  # unknown fields; RESOURCE_EXHAUSTED, OK
+                with self.server.connect(grpc_begin(path=SERVICE + method) + data_frames(1, message), self.server.grpc_port) as client:
+                    self.assertEqual(grpc_answer(client)[0], status)
+        wait_until("all memory is free again", lambda: self.server.memory() == 0)
+
     def test_compressed_requests_are_accepted_within_the_limits(self):
         for name, compress in (("gzip", gzip.compress), ("deflate", zlib.compress)):
             def call(body, coding=name):

@@ -454,8 +454,9 @@ bool hb_grpc_call_begin(struct hb_grpc_call *call)
 
 uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call)
 {
-	uint64_t limit = call->grpc->config.body_bytes;
-	return hb_grpc_call_infers(call) || limit < HB_CONTROL_BYTES_MAX ? limit : HB_CONTROL_BYTES_MAX;
+	uint64_t most = call->grpc->config.body_bytes,
+		 other = call->method->right == HB_RIGHT_HEALTH ? HB_HEALTH_BYTES_MAX : HB_CONTROL_BYTES_MAX;
+	return hb_grpc_call_infers(call) || most < other ? most : other;
 }
 
 bool hb_grpc_call_grow(struct hb_grpc_call *call, size_t bytes)

@@ -23,8 +23,8 @@ void hb_http_check_access(struct hb_http_call *call, const char *url, const char
 		.authorization = find_header(call, MHD_HTTP_HEADER_AUTHORIZATION),
 	};
 	call->caller = hb_access_identify(config->access, &request);
-	enum hb_right right = call->model ? HB_RIGHT_USE : hb_http_find_right(url, method);
-	call->refusal = hb_access_check(config->access, &call->caller, right);
+	call->right = call->model ? HB_RIGHT_USE : hb_http_find_right(url, method);
+	call->refusal = hb_access_check(config->access, &call->caller, call->right);
 	if (call->refusal)
 		call->refused = call->refusal == HB_REFUSED_TOKEN ? 401 : 403;
 }

@@ -56,6 +56,7 @@ struct hb_http_call {
 	const char *head_error; /* what is wrong with the head: the connection is closed afterwards; NULL = nothing */
 	int refused; /* HTTP status of a request that is refused before its body is complete; 0 = not refused */
 	struct hb_caller caller;
+	enum hb_right right;     /* the right that the call needs */
 	enum hb_refusal refusal; /* why the caller may not make this call */
 	atomic_int wait_state;
 	bool expanding; /* the body is being decompressed on another thread */
@@ -105,7 +106,7 @@ void hb_http_end_wait(struct hb_kserve_http *http);
 void hb_http_watch_client(struct hb_http_call *call, void *request, const struct hb_disconnect_kind *kind);
 void hb_http_unwatch_client(struct hb_http_call *call);
 
-/* Identifies the caller, and sets `refused` and `refusal` if it may not make this call. Call when the head has arrived. */
+/* Identifies the caller, and sets `right`, and `refused` and `refusal` if it may not make this call. Call when the head has arrived. */
 void hb_http_check_access(struct hb_http_call *call, const char *url, const char *method);
 /* Returns the right that a call needs. Unknown paths need HB_RIGHT_USE. */
 enum hb_right hb_http_find_right(const char *url, const char *method);

@@ -230,6 +230,14 @@ static void refuse_bad_lengths(void)
 	}
 }
 
+/* Returns the largest size that the body of the call may have. */
+static uint64_t find_body_limit(const struct hb_http_call *call)
+{
+	uint64_t most = call->http->config.body_bytes,
+		 other = call->right == HB_RIGHT_HEALTH ? HB_HEALTH_BYTES_MAX : HB_CONTROL_BYTES_MAX;
+	return call->model || most < other ? most : other;
+}
+
 /* Begins a request whose head has arrived. False: no memory is left. */
 static bool begin_call(struct hb_http_call *call, const char *url, const char *method, const char *version)
 {
@@ -248,17 +256,17 @@ static bool begin_call(struct hb_http_call *call, const char *url, const char *m
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
 	call->model = find_model_name(url, &call->model_length);
-	call->body_limit = call->model || http->config.body_bytes < HB_CONTROL_BYTES_MAX ? http->config.body_bytes
-											 : HB_CONTROL_BYTES_MAX;
 	if (call->head_error)
 		call->refused = 400;
 	else
 		hb_http_check_access(call, url, method);
 	if (call->refused)
 		return true;
+	call->body_limit = find_body_limit(call);
+	uint64_t at_once = call->body_limit < ANNOUNCED_BYTES_MAX ? call->body_limit : ANNOUNCED_BYTES_MAX;
 	if (bytes > http->config.body_bytes)
 		call->refused = 413;
-	else if (bytes > 0 && !grow_body(call, bytes < ANNOUNCED_BYTES_MAX ? bytes : ANNOUNCED_BYTES_MAX))
+	else if (bytes > 0 && !grow_body(call, bytes < at_once ? bytes : at_once))
 		call->refused = 503;
 	return true;
 }
