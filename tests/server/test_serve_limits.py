@@ -241,6 +241,26 @@ class Limits(LimitedTest):
         finally:
             server.stop()
 
+    def test_an_answer_that_its_client_takes_slowly_is_given_up(self):
+        """The client takes at most 40 KiB in every second: less than the minimum rate, but the connection is never idle."""
+        server = LimitedServer("--idle", "4s")
+        body = json.dumps({**json.loads(BODY), "parameters": {"binary_data_output": True}}).encode()
+        try:
+            with socket.socket() as client:
+                # The system's buffers are small, so that the server sees progress often.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+                client.connect(("127.0.0.1", server.port))
+                client.sendall(b"POST /v2/models/large/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                wait_until("the answer is ready", lambda: server.memory() >= LARGE_BYTES)
+
+                def is_given_up():
+                    time.sleep(0.1)
+                    return not client.recv(4 * KIB) or server.memory() == 0
+                wait_until("the answer is given up", is_given_up)
+        finally:
+            server.stop()
+
     def test_documents_that_wait_for_their_client_have_a_memory_limit(self):
         server = LimitedServer("--memory", "64KiB", "--body", "64KiB", "--idle", "1h", models=40)
         try:

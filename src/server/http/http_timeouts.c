@@ -18,6 +18,7 @@
 struct hb_http_timeout {
 	int fd;
 	_Atomic int64_t since_ns; /* start of the current wait for the client; INT64_MAX = the client waits for us */
+	atomic_bool answers;      /* the server waits until the client has taken its answer, not for a request */
 	int64_t checked_ns;       /* since_ns of the last wait in which the end of the stream was checked */
 	struct hb_http_timeout *next, **link;
 };
@@ -39,11 +40,13 @@ static bool has_ended(const struct hb_http_timeout *timeout)
 }
 
 /*
- * Checks for an unnoticed end of the stream once in each wait; an end that arrives after the check wakes the library.
+ * Checks for an unnoticed end of the stream once in each wait for a request; an end that arrives after the check wakes the
+ * library.
  */
 static bool has_ended_unnoticed(struct hb_http_timeout *timeout, int64_t since_ns, int64_t now_ns)
 {
-	if (now_ns - since_ns < END_CHECK_AFTER_NS || timeout->checked_ns == since_ns)
+	if (now_ns - since_ns < END_CHECK_AFTER_NS || timeout->checked_ns == since_ns ||
+	    atomic_load_explicit(&timeout->answers, memory_order_relaxed))
 		return false;
 	timeout->checked_ns = since_ns;
 	return has_ended(timeout);
@@ -59,7 +62,8 @@ static void check_connections(struct hb_http_timeouts *timeouts)
 			continue;
 		shutdown(timeout->fd, SHUT_RDWR); /* the library reads an end and closes the connection */
 		if (late)
-			hb_log_info("http: closed a connection: its request did not arrive in time");
+			hb_log_info(
+				"http: closed a connection: its request did not arrive, or its answer was not taken, in time");
 	}
 }
 
@@ -137,10 +141,22 @@ void hb_http_timeouts_remove(struct hb_http_timeouts *timeouts, struct hb_http_t
 	free(timeout);
 }
 
+static void start_wait(struct hb_http_timeout *timeout, bool answers)
+{
+	if (!timeout)
+		return;
+	atomic_store_explicit(&timeout->answers, answers, memory_order_relaxed);
+	atomic_store_explicit(&timeout->since_ns, hb_clock_now_ns(), memory_order_relaxed);
+}
+
 void hb_http_timeout_start(struct hb_http_timeout *timeout)
 {
-	if (timeout)
-		atomic_store_explicit(&timeout->since_ns, hb_clock_now_ns(), memory_order_relaxed);
+	start_wait(timeout, false);
+}
+
+void hb_http_timeout_start_answer(struct hb_http_timeout *timeout)
+{
+	start_wait(timeout, true);
 }
 
 void hb_http_timeout_extend(struct hb_http_timeout *timeout, uint64_t bytes)

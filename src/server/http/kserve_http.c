@@ -20,7 +20,12 @@
 #include <unistd.h>
 
 #define HEAD_BYTES_MAX (16 * 1024)
-#define UNIX_SHARE 4             /* one connection in 4 is kept for the Unix socket */
+#define UNIX_SHARE 4 /* one connection in 4 is kept for the Unix socket */
+/*
+ * An answer that is larger is given to the library in blocks of this size, so that it is known how much the client has taken.
+ * The minimum rate allows a second for a block.
+ */
+#define ANSWER_BLOCK_BYTES (64 * 1024)
 #define COMPRESSED_BYTES_MIN 512 /* shorter responses are not compressed */
 /* Memory for a body is allocated at once up to this part of its announced size, the rest when the bytes have arrived. */
 #define ANNOUNCED_BYTES_MAX (16 * 1024)
@@ -43,15 +48,59 @@ const char *hb_http_compress(const struct hb_http_call *call, char **body, size_
 	return hb_coding_name(coding);
 }
 
+/* The body of a large response. */
+struct http_answer {
+	char *body;
+	size_t bytes;
+	uint64_t taken; /* bytes that the socket has taken */
+	struct hb_http_timeout *timeout;
+};
+
+/* The library calls this when the socket has taken the bytes before `position`. */
+static ssize_t read_answer(void *answer_, uint64_t position, char *out, size_t most)
+{
+	struct http_answer *answer = answer_;
+	size_t left = answer->bytes - position, n = left < most ? left : most;
+	hb_http_timeout_extend(answer->timeout, position - answer->taken);
+	answer->taken = position;
+	memcpy(out, answer->body + position, n);
+	return (ssize_t)n;
+}
+
+static void free_answer(void *answer_)
+{
+	struct http_answer *answer = answer_;
+	free(answer->body);
+	free(answer);
+}
+
+/* Makes a response and takes the body. Returns NULL without memory. */
+static struct MHD_Response *make_response(const struct hb_http_call *call, char *body, size_t bytes)
+{
+	struct http_answer *answer = bytes > ANSWER_BLOCK_BYTES ? malloc(sizeof(*answer)) : NULL;
+	struct MHD_Response *response;
+	if (answer) {
+		*answer = (struct http_answer){.body = body, .bytes = bytes, .timeout = call->timeout};
+		response = MHD_create_response_from_callback(bytes, ANSWER_BLOCK_BYTES, read_answer, answer,
+							     free_answer);
+		if (!response)
+			free_answer(answer);
+		return response;
+	}
+	response = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
+	if (!response)
+		free(body);
+	return response;
+}
+
 enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
 			     const char *coding, size_t json_bytes)
 {
 	char length[24];
-	struct MHD_Response *response = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
-	if (!response) {
-		free(body);
+	struct MHD_Response *response = make_response(call, body, bytes);
+	if (!response)
 		return MHD_NO;
-	}
+	hb_http_timeout_start_answer(call->timeout);
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
 	if (status == 401)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
