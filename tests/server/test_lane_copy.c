@@ -136,6 +136,27 @@ static void a_request_that_was_answered_early_keeps_its_answer(void **state)
 	assert_int_equal(rig->infer[1]->answer, HB_ANSWER_BROKEN);
 }
 
+static void outputs_that_exceed_the_memory_for_requests_are_refused(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_worker_lane *lane = hb_worker_memory_lane(&rig->memory, 1);
+	struct hb_memory_budget budget = {.limit_bytes = BYTES + BYTES / 2};
+	rig->infer[0]->charge.budget = rig->infer[1]->charge.budget = &budget;
+	lane->outputs[0] = (struct hb_worker_tensor){.bytes = 2 * BYTES, .n_dims = 2, .dims = {2, FLOATS}};
+	assert_int_equal(hb_lane_copy_place_outputs(&rig->copy, 2), 1);
+	copy_behind_a_busy_thread(rig);
+	hb_lane_copy_note_failures(&rig->copy);
+	assert_int_equal(rig->infer[0]->answer, HB_ANSWER_OK);
+	assert_int_equal(rig->infer[1]->answer, HB_ANSWER_MEMORY_FULL);
+	assert_true(budget.used_bytes >= BYTES);
+	assert_true(budget.used_bytes <= budget.limit_bytes);
+	for (int i = 0; i < 2; i++) {
+		hb_inference_free(rig->infer[i]);
+		rig->infer[i] = NULL;
+	}
+	assert_int_equal(budget.used_bytes, 0);
+}
+
 static void small_inputs_are_copied_at_once(void **state)
 {
 	struct rig *rig = *state;
@@ -162,6 +183,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(large_inputs_and_outputs_are_copied_on_the_thread, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_request_that_was_answered_early_keeps_its_answer, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(outputs_that_exceed_the_memory_for_requests_are_refused, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(small_inputs_are_copied_at_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_input_without_room_is_named, set_up, tear_down),
 	};

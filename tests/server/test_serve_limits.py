@@ -20,7 +20,7 @@ import unittest
 import zlib
 
 from grpc_frames import PREFACE, data_frames, field, frame, grpc_answer, grpc_begin, headers, infer_message
-from limited_server import BODY, KIB, LARGE_BYTES, SERVICE, LimitedServer, LimitedTest, half_close
+from limited_server import BODY, KIB, LARGE, LARGE_BYTES, SERVICE, LimitedServer, LimitedTest, half_close
 from serve_process import BUILD, LIMIT, is_closed, wait_until
 
 LEAK = 2 * 1024 * KIB  # less than REQUESTS lost allocations of 42 bytes; the sanitizer finds smaller ones
@@ -237,6 +237,25 @@ class Limits(LimitedTest):
                     client.close()
                 wait_until("all memory is free again", lambda: server.memory() == 0)
                 self.assertEqual(server.ask(path, body)[0], 200)
+                wait_until("all memory is free again", lambda: server.memory() == 0)
+        finally:
+            server.stop()
+
+    def test_a_request_that_runs_has_memory_for_its_answer(self):
+        server = LimitedServer("--memory", "40MiB", "--body", "1MiB", "--idle", "1h")
+        path = "/v2/models/later/infer"
+        server.write("later/model.yaml", LARGE[1] + "delay: 1h\nrun: 1h\n")
+        try:
+            self.assertEqual(server.call("POST", "/v2/repository/models/later/load")[0], 200)
+            for data, port in ((b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(BODY), BODY),
+                                server.port), (grpc_begin() + data_frames(1, infer_message(b"later")), server.grpc_port)):
+                with server.connect(data, port):
+                    wait_until("the request holds memory for its answer", lambda: server.memory() >= LARGE_BYTES)
+                    status, text, _ = server.ask(path, BODY)
+                    self.assertEqual((status, b"memory" in text), (503, True))
+                    with server.connect(grpc_begin() + data_frames(1, infer_message(b"later")), server.grpc_port) as other:
+                        self.assertEqual(grpc_answer(other)[0], 8)  # RESOURCE_EXHAUSTED
+                    self.assertEqual(server.ask("/v2/models/fast/infer", BODY)[0], 200)
                 wait_until("all memory is free again", lambda: server.memory() == 0)
         finally:
             server.stop()

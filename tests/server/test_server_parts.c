@@ -407,9 +407,34 @@ static void clients_are_counted_by_their_address(void **state)
 	assert_true(hb_http_address_is_loopback(&mapped));
 }
 
+static void the_answer_of_an_accepted_request_has_room(void **state)
+{
+	enum { FLOATS = 100000, BYTES = FLOATS * sizeof(float) };
+	struct hb_model_config config = {.n_outputs = 1};
+	struct hb_memory_budget budget = {.limit_bytes = 2 * BYTES};
+	struct hb_memory_charge other = {.budget = &budget}, answer = {.budget = &budget};
+	struct hb_inference *infer = hb_inference_new(), *second = hb_inference_new();
+	config.outputs[0] = (struct hb_tensor_spec){.name = "y", .dtype = HB_DTYPE_FP32, .n_dims = 1, .dims = {FLOATS}};
+	infer->charge.budget = second->charge.budget = &budget;
+	assert_int_equal(hb_inference_check(infer, &config), HB_ANSWER_OK);
+	assert_true(budget.used_bytes >= BYTES);
+	assert_int_equal(hb_inference_check(second, &config), HB_ANSWER_MEMORY_FULL);
+	hb_inference_free(second);
+	assert_true(hb_memory_charge_add(&other, budget.limit_bytes - budget.used_bytes)); /* no byte is left */
+	assert_true(hb_inference_make_outputs(infer, &config));
+	assert_true(hb_inference_charge_answer(infer, &answer, BYTES + 200));
+	assert_int_equal(budget.used_bytes, budget.limit_bytes);
+	hb_inference_free(infer);
+	assert_int_equal(budget.used_bytes, other.bytes + BYTES + 200);
+	hb_memory_charge_end(&answer);
+	hb_memory_charge_end(&other);
+	assert_int_equal(budget.used_bytes, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_answer_of_an_accepted_request_has_room),
 		cmocka_unit_test(the_pause_before_a_restart_grows_and_ends_when_a_worker_has_served_well),
 		cmocka_unit_test(clients_are_counted_by_their_address),
 		cmocka_unit_test(compressed_bodies_are_restored_within_their_limits),

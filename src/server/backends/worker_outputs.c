@@ -89,6 +89,8 @@ int hb_worker_outputs_copy(const struct hb_model_config *config, uint32_t items,
 					 items);
 		all += hb_worker_aligned(share[i]);
 	}
+	if (!hb_inference_reserve_outputs(infer, all, config->n_outputs))
+		return -ENOBUFS;
 	char *at = infer->output_data = malloc(all + 1);
 	if (!at)
 		return -ENOMEM;
@@ -107,7 +109,9 @@ int hb_worker_outputs_copy(const struct hb_model_config *config, uint32_t items,
 void hb_worker_outputs_refuse(const struct hb_model_config *config, int result, uint32_t wrong,
 			      struct hb_inference *infer)
 {
-	if (result == -ENOMEM)
+	if (result == -ENOBUFS)
+		hb_inference_fail_memory_full(infer);
+	else if (result == -ENOMEM)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 	else if (result == -ENOSPC)
 		hb_inference_fail(infer, HB_ANSWER_BROKEN,

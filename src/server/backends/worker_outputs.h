@@ -19,7 +19,8 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
 /*
  * Copies the request's part of each output; its items begin at item `first` of
  * the batch. All outputs passed hb_worker_output_fits(). Returns 0; -ENOMEM;
- * -ENOSPC: one of its items has a bit in `dropped`; -EINVAL: BYTES output number
+ * -ENOBUFS: the server's memory for requests has no room for outputs of variable
+ * size; -ENOSPC: one of its items has a bit in `dropped`; -EINVAL: BYTES output number
  * *wrong has too few elements.
  */
 int hb_worker_outputs_copy(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,

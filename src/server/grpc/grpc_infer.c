@@ -313,6 +313,7 @@ static void write_answer(struct hb_grpc_call *call)
 	uint8_t *out = hb_grpc_make_out(call, inference__model_infer_response__get_packed_size(&answer.message));
 	if (out)
 		inference__model_infer_response__pack(&answer.message, out);
+	hb_inference_drop_outputs(infer);
 }
 
 /* Sets the answer, or status and message. */

@@ -39,8 +39,10 @@ bool hb_grpc_call_infers(const struct hb_grpc_call *call)
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes)
 {
 	/* Small requests like ServerLive are answered even if the memory budget is used up. */
-	bool free_of_charge = bytes <= SMALL_ANSWER_BYTES && !hb_grpc_call_infers(call);
-	if (!free_of_charge && !hb_memory_charge_add(&call->charge, bytes)) {
+	bool charged = call->infer                   ? hb_inference_charge_answer(call->infer, &call->charge, bytes)
+		       : bytes <= SMALL_ANSWER_BYTES ? true
+						     : hb_memory_charge_add(&call->charge, bytes);
+	if (!charged) {
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_MEMORY_FULL), "%s", HB_MEMORY_FULL);
 		return NULL;
 	}

@@ -28,7 +28,8 @@ static void write_response(struct hb_http_call *call)
 	size_t bytes = hb_kserve_json_write(infer, &infer->model->config, &out, &call->json_bytes);
 	if (!bytes)
 		return;
-	if (!hb_memory_charge_add(&call->charge, bytes)) {
+	hb_inference_drop_outputs(infer);
+	if (!hb_inference_charge_answer(infer, &call->charge, bytes)) {
 		free(out);
 		hb_inference_fail_memory_full(infer);
 		return;

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What surrounds the data of an answer has at most so many bytes, and so many more for each output: names, types and shapes. */
+#define ANSWER_BYTES 1024
+#define ANSWER_OUTPUT_BYTES 1024
 #define LARGE_OUTPUT_BYTES (256 * 1024) /* takes 0.1 ms to copy, or 10 ms to write as text */
 
 static const struct {
@@ -95,4 +98,34 @@ enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes,
 		return hb_inference_fail_memory_full(infer);
 	*out = malloc(bytes);
 	return *out ? HB_ANSWER_OK : hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+}
+
+bool hb_inference_reserve_outputs(struct hb_inference *infer, uint64_t bytes, uint32_t n)
+{
+	uint64_t all = bytes + ANSWER_BYTES + (uint64_t)n * ANSWER_OUTPUT_BYTES;
+	if (all <= infer->reserved_bytes)
+		return true;
+	if (!hb_memory_charge_add(&infer->charge, all - infer->reserved_bytes))
+		return false;
+	infer->reserved_bytes = all;
+	return true;
+}
+
+bool hb_inference_charge_answer(struct hb_inference *infer, struct hb_memory_charge *answer, uint64_t bytes)
+{
+	uint64_t reserved = infer->charge.budget ? infer->reserved_bytes : 0,
+		 moved = bytes < reserved ? bytes : reserved;
+	if (!hb_memory_charge_add(answer, bytes - moved))
+		return false;
+	infer->charge.bytes -= moved;
+	infer->reserved_bytes -= moved;
+	answer->bytes += moved;
+	return true;
+}
+
+void hb_inference_drop_outputs(struct hb_inference *infer)
+{
+	free(infer->output_data);
+	infer->output_data = NULL;
+	infer->n_outputs = 0;
 }

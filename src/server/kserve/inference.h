@@ -71,7 +71,9 @@ struct hb_inference {
 	void *owner;
 	void *source; /* memory of the inputs; freed with the request by free_source */
 	void (*free_source)(void *source);
-	struct hb_memory_charge charge; /* memory that reading the request took; ends with the request */
+	struct hb_memory_charge
+		charge;          /* memory that reading the request took, and reserved_bytes; ends with the request */
+	uint64_t reserved_bytes; /* for the outputs, and then for the answer that is written from them */
 
 	/* Set by the dispatcher (dispatch.c). */
 	atomic_uint holders;
@@ -101,6 +103,20 @@ bool hb_inference_has_large_outputs(const struct hb_inference *infer);
 
 /* Allocates memory for reading the request and charges it. Returns HB_ANSWER_OK, or the answer that was set. */
 enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes, void **out);
+
+/*
+ * Reserves memory, before a batch runs, for n outputs of `bytes` bytes together and for an answer that has them as binary data,
+ * so that the batch's results can be sent. If as much is reserved already, nothing changes. The outputs and their answer are both in
+ * memory only while a thread writes the answer, so the memory is charged once. False: the budget has no room.
+ */
+bool hb_inference_reserve_outputs(struct hb_inference *infer, uint64_t bytes, uint32_t n);
+/*
+ * Charges an answer that was written: first what was reserved, then more (text can be larger than its data). False: the budget
+ * has no room for more, and nothing was charged.
+ */
+bool hb_inference_charge_answer(struct hb_inference *infer, struct hb_memory_charge *answer, uint64_t bytes);
+/* Frees the outputs, because the answer was written. */
+void hb_inference_drop_outputs(struct hb_inference *infer);
 
 /*
  * Return what clients read about an answer: HTTP status, gRPC status, and label of the failure metric; see

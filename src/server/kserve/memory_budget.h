@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A limit on the memory that all requests take together: their bodies, what
- * reading makes of them, and answers until their clients have taken them. Each
+ * reading makes of them, outputs, and answers until their clients have taken them. Each
  * request has charges. Code that allocates for a request adds the bytes to a
  * charge first and refuses the request if the budget is used up. Ending a charge
  * returns its bytes. Any thread, no lock. Used by HTTP and gRPC.

@@ -104,18 +104,6 @@ static enum hb_answer check_priority(struct hb_inference *infer)
 	return HB_ANSWER_OK;
 }
 
-enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_model_config *model)
-{
-	if (check_priority(infer) != HB_ANSWER_OK)
-		return infer->answer;
-	infer->items = 0;
-	infer->open_bytes = 0;
-	for (uint32_t i = 0; i < infer->n_inputs; i++)
-		if (check_input(infer, &infer->inputs[i], model) != HB_ANSWER_OK)
-			return infer->answer;
-	return check_names(infer, model);
-}
-
 static void set_output_shape(struct hb_tensor *tensor, const struct hb_tensor_spec *spec, uint32_t batched,
 			     uint32_t items)
 {
@@ -129,14 +117,36 @@ static void set_output_shape(struct hb_tensor *tensor, const struct hb_tensor_sp
 	tensor->bytes = elements * (hb_dtype_bytes(tensor->dtype) ? hb_dtype_bytes(tensor->dtype) : 4);
 }
 
-bool hb_inference_make_outputs(struct hb_inference *infer, const struct hb_model_config *model)
+/* Sets type and shape of all outputs; a dimension of any size is 1. Returns the bytes of their data together. */
+static uint64_t set_output_shapes(struct hb_inference *infer, const struct hb_model_config *model)
 {
 	uint64_t bytes = 0;
 	for (uint32_t i = 0; i < model->n_outputs; i++) {
 		set_output_shape(&infer->outputs[i], &model->outputs[i], model->max_batch > 0, infer->items);
 		bytes += ALIGNED(infer->outputs[i].bytes);
 	}
-	infer->output_data = calloc(1, bytes + 1);
+	return bytes;
+}
+
+enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_model_config *model)
+{
+	if (check_priority(infer) != HB_ANSWER_OK)
+		return infer->answer;
+	infer->items = 0;
+	infer->open_bytes = 0;
+	for (uint32_t i = 0; i < infer->n_inputs; i++)
+		if (check_input(infer, &infer->inputs[i], model) != HB_ANSWER_OK)
+			return infer->answer;
+	if (check_names(infer, model) != HB_ANSWER_OK)
+		return infer->answer;
+	return hb_inference_reserve_outputs(infer, set_output_shapes(infer, model), model->n_outputs)
+		       ? HB_ANSWER_OK
+		       : hb_inference_fail_memory_full(infer);
+}
+
+bool hb_inference_make_outputs(struct hb_inference *infer, const struct hb_model_config *model)
+{
+	infer->output_data = calloc(1, set_output_shapes(infer, model) + 1);
 	if (!infer->output_data)
 		return false;
 	char *at = infer->output_data;

@@ -8,7 +8,8 @@
 
 /*
  * Returns whether the names, data types, shapes and sizes of a request's tensors fit the model; a missing or unknown
- * tensor does not. Sets items and open_bytes. Returns HB_ANSWER_OK, or the answer that was set with its reason.
+ * tensor does not. Sets items and open_bytes, and reserves memory for the outputs. Returns HB_ANSWER_OK, or the answer that
+ * was set with its reason.
  */
 enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_model_config *model);
 
