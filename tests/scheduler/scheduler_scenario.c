@@ -195,7 +195,7 @@ static int open_scheduler(struct scenario *scenario, struct hb_error *error)
 }
 
 /*
- * model NAME max=N run=TIME more=TIME in=TIME stop=SHARE. run = time of the first item, more = of each further item, in =
+ * model NAME max=N run=TIME more=TIME in=TIME stop=SHARE slots=N. run = time of the first item, more = of each further item, in =
  * time to copy one item, stop = share of a run that still executes after a pause.
  */
 static int add_model(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
@@ -204,8 +204,10 @@ static int add_model(struct scenario *scenario, char **words, uint32_t n, struct
 	if (n < 2 || index == HB_SCHEDULER_MODELS_MAX)
 		return hb_error_set(error, -1, "model: a name is missing, or there are too many models");
 	struct hb_scheduler_model *model = &scenario->models[index];
-	const char *max = hb_golden_value(words, n, "max"), *stop = hb_golden_value(words, n, "stop");
+	const char *max = hb_golden_value(words, n, "max"), *stop = hb_golden_value(words, n, "stop"),
+		   *slots = hb_golden_value(words, n, "slots");
 	*model = (struct hb_scheduler_model){.max_items = max ? (uint32_t)atoi(max) : 1,
+					     .slots = slots ? (uint32_t)atoi(slots) : 0,
 					     .run_guess_ns = 1,
 					     .sm_demand = {1, 1},
 					     .stop_share = stop ? atof(stop) : 0};
@@ -295,6 +297,34 @@ static int cancel_request(struct scenario *scenario, char **words, uint32_t n)
 	return 0;
 }
 
+/*
+ * hang|down|continue MODEL: its batches make no progress; the scheduler also knows that, because their worker does not run; they
+ * begin again.
+ */
+static int change_progress(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
+{
+	int model = n > 1 ? find_model(scenario, words[1]) : -1;
+	if (model < 0)
+		return hb_error_set(error, -1, "%s: give it a model", words[0]);
+	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
+		struct scenario_batch *batch = &scenario->batches[slot];
+		const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, slot);
+		if (!of || of->model != (uint32_t)model)
+			continue;
+		batch->stage_end_ns = INT64_MAX;
+		if (words[0][0] == 'd')
+			hb_scheduler_stall(scenario->scheduler, scenario->now_ns, slot);
+		if (words[0][0] != 'c')
+			continue;
+		batch->stage_end_ns = scenario->now_ns + stage_ns(scenario, of, batch->stage, 1);
+		hb_scheduler_stage(scenario->scheduler, scenario->now_ns, slot, batch->stage);
+	}
+	char text[80];
+	snprintf(text, sizeof text, "> %s: %s", words[1], words[0]);
+	print_line(scenario, text);
+	return 0;
+}
+
 static int run_command(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	int64_t ns = 0;
@@ -326,6 +356,11 @@ static int run_command(struct scenario *scenario, char **words, uint32_t n, stru
 	}
 	if (strcmp(words[0], "cancel") == 0)
 		return cancel_request(scenario, words, n);
+	if (strcmp(words[0], "hang") == 0 || strcmp(words[0], "down") == 0 || strcmp(words[0], "continue") == 0) {
+		int rc = change_progress(scenario, words, n, error);
+		carry_out_actions(scenario);
+		return rc;
+	}
 	if (strcmp(words[0], "high") == 0 || strcmp(words[0], "low") == 0) {
 		int rc = submit_requests(scenario, words, n, error);
 		carry_out_actions(scenario);

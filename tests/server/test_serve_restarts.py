@@ -5,7 +5,7 @@ context is broken ends and is replaced. Workers report through files, so nothing
 import json
 import unittest
 
-from serve_process import TENSORS, wait_until
+from serve_process import TENSORS, Requests, wait_until
 from worker_programs import HAVE_NUMPY, HEAD, WORKER, appears, serve
 
 CRASHES = HEAD + """
@@ -31,6 +31,28 @@ def infer(x):
 
 worker.serve(infer)
 """
+# Each start after the first waits for a file.
+STARTS_LATE = HEAD + """
+if os.path.exists("started"):
+    wait_for("go")
+there("started")
+
+def infer(x):
+    if x[0, 0] == 666:
+        os._exit(7)
+    return x
+
+worker.serve(infer)
+"""
+HANGS = HEAD + """
+def infer(x):
+    there("runs")
+    wait_for("go")
+    return x
+
+worker.serve(infer)
+"""
+FULL = "sm_share: [1, 1]\npriority: high\n"  # two batches at once do no more work than one after the other
 
 
 @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
@@ -69,6 +91,23 @@ class Restarts(unittest.TestCase):
         self.assertEqual(self.model_metric(server, "hb_serve_model_ready", "crashes"), 1)
         self.assertEqual(self.model_metric(server, "hb_serve_worker_restarts_total", "crashes"), 6)
         self.assertEqual(self.model_metric(server, "hb_serve_worker_restarts_total", "other"), 0)
+
+    def test_no_model_waits_for_a_worker_that_is_started_again_or_hangs(self):
+        server = serve(self, {"late": (FULL, STARTS_LATE), "hangs": (FULL, HANGS), "other": (FULL, CRASHES)})
+        requests = Requests(server)
+        self.addCleanup(requests.join)
+        self.assertEqual(server.infer("late", (666, 0, 0, 0))[0], 500)
+        requests.ask("late", "late")
+        wait_until("the request waits", lambda: server.pending("late") == 1)
+        self.assertEqual(server.infer("other")[0], 200)
+        requests.ask("hangs", "hangs")
+        appears(server, "hangs/runs")
+        self.assertEqual(server.infer("other")[0], 200)
+        self.assertEqual(requests.order, [])
+        server.write("late/go", "")
+        server.write("hangs/go", "")
+        requests.join()
+        self.assertEqual({name: answer[0] for name, answer in requests.answers.items()}, {"late": 200, "hangs": 200})
 
     def test_a_model_that_did_not_load_becomes_ready_when_its_cause_is_gone(self):
         server = serve(self, {"other": ("", CRASHES)})

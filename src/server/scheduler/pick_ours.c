@@ -142,7 +142,7 @@ static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 			best_cost = cost;
 		}
 	}
-	if (scheduler->n_in_flight[HB_SCHEDULER_HIGH] &&
+	if (hb_scheduler_working(scheduler, HB_SCHEDULER_HIGH) &&
 	    should_wait(scheduler, now_ns, &flights, first, best, best_cost))
 		return false;
 	return hb_scheduler_start(scheduler, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, best, action);
@@ -366,7 +366,7 @@ static bool start_low(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_
 		tried |= UINT64_C(1) << first->model;
 	}
 	/* Retry: the longer no expected request arrives, the smaller its assumed probability. */
-	if (!hb_scheduler_busy(scheduler) && scheduler->policy_wake_ns > now_ns + RETRY_NS)
+	if (hb_scheduler_is_idle(scheduler) && scheduler->policy_wake_ns > now_ns + RETRY_NS)
 		scheduler->policy_wake_ns = now_ns + RETRY_NS;
 	return false;
 }
