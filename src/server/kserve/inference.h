@@ -71,9 +71,8 @@ struct hb_inference {
 	void *owner;
 	void *source; /* memory of the inputs; freed with the request by free_source */
 	void (*free_source)(void *source);
-	struct hb_memory_charge
-		charge;          /* memory that reading the request took, and reserved_bytes; ends with the request */
-	uint64_t reserved_bytes; /* for the outputs, and then for the answer that is written from them */
+	struct hb_memory_charge charge; /* reading the request, and reserved_bytes; ends with the request */
+	uint64_t reserved_bytes;        /* for the outputs, and then for the answer that is written from them */
 
 	/* Set by the dispatcher (dispatch.c). */
 	atomic_uint holders;
