@@ -297,10 +297,7 @@ static int cancel_request(struct scenario *scenario, char **words, uint32_t n)
 	return 0;
 }
 
-/*
- * hang|down|continue MODEL: its batches make no progress; the scheduler also knows that, because their worker does not run; they
- * begin again.
- */
+/* hang|continue MODEL: its batches make no progress from now on; they begin their stage again. */
 static int change_progress(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	int model = n > 1 ? find_model(scenario, words[1]) : -1;
@@ -311,13 +308,9 @@ static int change_progress(struct scenario *scenario, char **words, uint32_t n, 
 		const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, slot);
 		if (!of || of->model != (uint32_t)model)
 			continue;
-		batch->stage_end_ns = INT64_MAX;
-		if (words[0][0] == 'd')
-			hb_scheduler_stall(scenario->scheduler, scenario->now_ns, slot);
-		if (words[0][0] != 'c')
-			continue;
-		batch->stage_end_ns = scenario->now_ns + stage_ns(scenario, of, batch->stage, 1);
-		hb_scheduler_stage(scenario->scheduler, scenario->now_ns, slot, batch->stage);
+		batch->stage_end_ns = strcmp(words[0], "hang") == 0
+					      ? INT64_MAX
+					      : scenario->now_ns + stage_ns(scenario, of, batch->stage, 1);
 	}
 	char text[80];
 	snprintf(text, sizeof text, "> %s: %s", words[1], words[0]);
@@ -356,11 +349,8 @@ static int run_command(struct scenario *scenario, char **words, uint32_t n, stru
 	}
 	if (strcmp(words[0], "cancel") == 0)
 		return cancel_request(scenario, words, n);
-	if (strcmp(words[0], "hang") == 0 || strcmp(words[0], "down") == 0 || strcmp(words[0], "continue") == 0) {
-		int rc = change_progress(scenario, words, n, error);
-		carry_out_actions(scenario);
-		return rc;
-	}
+	if (strcmp(words[0], "hang") == 0 || strcmp(words[0], "continue") == 0)
+		return change_progress(scenario, words, n, error);
 	if (strcmp(words[0], "high") == 0 || strcmp(words[0], "low") == 0) {
 		int rc = submit_requests(scenario, words, n, error);
 		carry_out_actions(scenario);

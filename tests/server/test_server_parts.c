@@ -412,7 +412,7 @@ static void the_answer_of_an_accepted_request_has_room(void **state)
 	enum { FLOATS = 100000, BYTES = FLOATS * sizeof(float) };
 	struct hb_model_config config = {.n_outputs = 1};
 	struct hb_memory_budget budget = {.limit_bytes = 2 * BYTES};
-	struct hb_memory_charge other = {.budget = &budget}, answer = {.budget = &budget};
+	struct hb_memory_charge other = {.budget = &budget}, answer = other, connection = other;
 	struct hb_inference *infer = hb_inference_new(), *second = hb_inference_new();
 	config.outputs[0] = (struct hb_tensor_spec){.name = "y", .dtype = HB_DTYPE_FP32, .n_dims = 1, .dims = {FLOATS}};
 	infer->charge.budget = second->charge.budget = &budget;
@@ -422,13 +422,21 @@ static void the_answer_of_an_accepted_request_has_room(void **state)
 	hb_inference_free(second);
 	assert_true(hb_memory_charge_add(&other, budget.limit_bytes - budget.used_bytes)); /* no byte is left */
 	assert_true(hb_inference_make_outputs(infer, &config));
+	hb_memory_charge_connection(&connection,
+				    1000); /* connections are never refused, so more than the limit is in use */
 	assert_true(hb_inference_charge_answer(infer, &answer, BYTES + 200));
+	hb_memory_charge_connection(&connection, 0);
 	assert_int_equal(budget.used_bytes, budget.limit_bytes);
 	hb_inference_free(infer);
 	assert_int_equal(budget.used_bytes, other.bytes + BYTES + 200);
 	hb_memory_charge_end(&answer);
 	hb_memory_charge_end(&other);
 	assert_int_equal(budget.used_bytes, 0);
+	budget.limit_bytes = BYTES / 2; /* no request can ever have room */
+	infer = hb_inference_new();
+	infer->charge.budget = &budget;
+	assert_int_equal(hb_inference_check(infer, &config), HB_ANSWER_TOO_LARGE);
+	hb_inference_free(infer);
 }
 
 int main(void)

@@ -22,10 +22,11 @@
 #define HEAD_BYTES_MAX (16 * 1024)
 #define UNIX_SHARE 4 /* one connection in 4 is kept for the Unix socket */
 /*
- * An answer that is larger is given to the library in blocks of this size, so that it is known how much the client has taken.
- * The minimum rate allows a second for a block.
+ * An answer that is larger than ANSWER_WHOLE_BYTES is given to the library in blocks, so that it is known how much the client
+ * has taken. The library allocates a block for each answer.
  */
-#define ANSWER_BLOCK_BYTES (64 * 1024)
+#define ANSWER_WHOLE_BYTES (64 * 1024)
+#define ANSWER_BLOCK_BYTES (16 * 1024)
 #define COMPRESSED_BYTES_MIN 512 /* shorter responses are not compressed */
 /* Memory for a body is allocated at once up to this part of its announced size, the rest when the bytes have arrived. */
 #define ANNOUNCED_BYTES_MAX (16 * 1024)
@@ -77,7 +78,7 @@ static void free_answer(void *answer_)
 /* Makes a response and takes the body. Returns NULL without memory. */
 static struct MHD_Response *make_response(const struct hb_http_call *call, char *body, size_t bytes)
 {
-	struct http_answer *answer = bytes > ANSWER_BLOCK_BYTES ? malloc(sizeof(*answer)) : NULL;
+	struct http_answer *answer = bytes > ANSWER_WHOLE_BYTES ? malloc(sizeof(*answer)) : NULL;
 	struct MHD_Response *response;
 	if (answer) {
 		*answer = (struct http_answer){.body = body, .bytes = bytes, .timeout = call->timeout};

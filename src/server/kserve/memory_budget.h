@@ -31,11 +31,11 @@ struct hb_memory_charge {
 	uint64_t bytes;
 };
 
-/* Adds bytes to a charge. False: the budget has fewer bytes left, and nothing was added. */
+/* Adds bytes to a charge. False: the budget has fewer bytes left, and nothing was added. 0 bytes always have room. */
 static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_t bytes)
 {
 	struct hb_memory_budget *budget = charge->budget;
-	if (!budget)
+	if (!budget || !bytes)
 		return true;
 	/* Until a refused sum is taken back, other threads see it and may refuse a request that would fit. */
 	uint64_t before = atomic_fetch_add_explicit(&budget->used_bytes, bytes, memory_order_relaxed);

@@ -220,8 +220,6 @@ static void start_batch(struct hb_dispatch *dispatch, struct hb_served_gpu *gpu,
 	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, 0, batch) : -ENODEV;
 	if (result < 0)
 		end_batch(dispatch, gpu, now_ns, slot, &(struct batch_end){.why = strerror(-result)});
-	else if (!hb_served_replica_runs(backend))
-		hb_scheduler_stall(gpu->scheduler, now_ns, slot); /* its worker is being started */
 }
 
 static void refuse_request(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)

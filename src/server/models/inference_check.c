@@ -2,6 +2,7 @@
 /* See inference_check.h. */
 #include "server/models/inference_check.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,9 +140,16 @@ enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_mo
 			return infer->answer;
 	if (check_names(infer, model) != HB_ANSWER_OK)
 		return infer->answer;
-	return hb_inference_reserve_outputs(infer, set_output_shapes(infer, model), model->n_outputs)
-		       ? HB_ANSWER_OK
-		       : hb_inference_fail_memory_full(infer);
+	uint64_t bytes = set_output_shapes(infer, model);
+	if (hb_inference_reserve_outputs(infer, bytes, model->n_outputs))
+		return HB_ANSWER_OK;
+	if (bytes <= infer->charge.budget->limit_bytes)
+		return hb_inference_fail_memory_full(infer);
+	return hb_inference_fail(infer, HB_ANSWER_TOO_LARGE,
+				 "the outputs of this request have %" PRIu64
+				 " bytes, more than the server's memory for "
+				 "all requests (--memory)",
+				 bytes);
 }
 
 bool hb_inference_make_outputs(struct hb_inference *infer, const struct hb_model_config *model)

@@ -172,7 +172,7 @@ void hb_forecast_begin(const struct hb_predictor *predictor, int64_t now_ns, str
 	double since_ns = (double)(now_ns - predictor->now_ns);
 	double rate[HB_SCHEDULER_FLIGHTS_MAX];
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
-		if (!predictor->flights[slot].flow.live || predictor->flights[slot].stalled)
+		if (!predictor->flights[slot].flow.live)
 			continue;
 		forecast->slot[forecast->n] = slot;
 		forecast->flow[forecast->n++] = predictor->flights[slot].flow;

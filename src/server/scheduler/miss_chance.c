@@ -69,9 +69,6 @@ void hb_plan_collect_queue(struct hb_scheduler *scheduler, uint32_t skip_model, 
 	if (!scheduler->queued[HB_SCHEDULER_HIGH])
 		return;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
-		/* It cannot start for an unknown time, so others do not make room for it. */
-		if (hb_scheduler_is_stuck(scheduler, model))
-			continue;
 		if (!collect_queued_rest(scheduler, model, model == skip_model ? skip_items : 0, &one))
 			continue;
 		uint32_t at = queue->n++;

@@ -35,8 +35,7 @@ static bool start_first_request(struct hb_scheduler *scheduler, int64_t now_ns, 
 
 static bool has_room(const struct hb_scheduler *scheduler)
 {
-	return hb_scheduler_working(scheduler, HB_SCHEDULER_HIGH) + hb_scheduler_working(scheduler, HB_SCHEDULER_LOW) <
-	       scheduler->config.concurrency;
+	return hb_scheduler_busy(scheduler) < scheduler->config.concurrency;
 }
 
 static bool decide_fifo(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
@@ -76,14 +75,14 @@ static bool decide_separate(struct hb_scheduler *scheduler, int64_t now_ns, stru
  */
 static bool decide_preempt(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	if (hb_scheduler_working(scheduler, HB_SCHEDULER_HIGH) < scheduler->config.concurrency &&
+	if (scheduler->n_in_flight[HB_SCHEDULER_HIGH] < scheduler->config.concurrency &&
 	    start_first_request(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action))
 		return true;
-	bool high = hb_scheduler_working(scheduler, HB_SCHEDULER_HIGH) > 0;
+	bool high = scheduler->n_in_flight[HB_SCHEDULER_HIGH] > 0;
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++)
 		if (hb_scheduler_pause(scheduler, now_ns, slot, high, action))
 			return true;
-	return !high && hb_scheduler_working(scheduler, HB_SCHEDULER_LOW) < scheduler->config.concurrency &&
+	return !high && scheduler->n_in_flight[HB_SCHEDULER_LOW] < scheduler->config.concurrency &&
 	       start_first_request(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action);
 }
 

@@ -6,7 +6,7 @@
  * - High priority, earliest deadline first: compares a batch of each size with
  *   waiting and takes the plan with the least cost, of equal ones the largest
  *   batch. Beside running high-priority batches, a further batch must also
- *   increase the work done per time.
+ *   increase the work done per time, unless they are overdue by far.
  * - Low priority, earliest deadline first: the batch with the most requests in
  *   time among those that add (nearly) nothing to the cost of high priority,
  *   including a high-priority request that might arrive next.
@@ -34,6 +34,10 @@
 #define EXPECTED_FOR_LOW 0.02
 /* While the GPU is idle and no queued low-priority batch may start, the decision is repeated after this time. */
 #define RETRY_NS INT64_C(5000000)
+/* A batch is overdue by far after this many times its predicted time, and this much longer. */
+#define OVERDUE_FACTOR 10
+#define OVERDUE_LEAST_NS 10e6
+#define OVERDUE_MOST_NS 1e17
 /* Two sums of the same misses, added in different orders, differ by less than this. */
 #define ROUNDING 1e-6
 
@@ -119,9 +123,28 @@ static bool should_wait(struct hb_scheduler *scheduler, int64_t now_ns, struct h
 	return wait_cost < start_cost - HB_PLAN_SAME || (!gain && wait_cost < start_cost + HB_PLAN_SAME);
 }
 
+/*
+ * Returns until when others wait for the high-priority batches in flight; 0 = there are none. A batch that is overdue by far
+ * waits for something other than the GPU: its worker hangs, or is started again.
+ */
+static int64_t await_until_ns(const struct hb_scheduler *scheduler)
+{
+	int64_t until_ns = 0;
+	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
+		const struct hb_flight *flight = &scheduler->predictor.flights[slot];
+		if (!flight->flow.live || flight->flow.priority != HB_SCHEDULER_HIGH)
+			continue;
+		double most_ns = OVERDUE_FACTOR * flight->predicted_ns + OVERDUE_LEAST_NS;
+		int64_t end_ns = flight->begun_ns + (int64_t)(most_ns < OVERDUE_MOST_NS ? most_ns : OVERDUE_MOST_NS);
+		until_ns = end_ns > until_ns ? end_ns : until_ns;
+	}
+	return until_ns;
+}
+
 static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *first = find_most_urgent(scheduler, HB_SCHEDULER_HIGH, 0);
+	int64_t until_ns = await_until_ns(scheduler);
 	if (!first)
 		return false;
 	struct hb_plan flights;
@@ -142,9 +165,10 @@ static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 			best_cost = cost;
 		}
 	}
-	if (hb_scheduler_working(scheduler, HB_SCHEDULER_HIGH) &&
-	    should_wait(scheduler, now_ns, &flights, first, best, best_cost))
+	if (now_ns < until_ns && should_wait(scheduler, now_ns, &flights, first, best, best_cost)) {
+		scheduler->policy_wake_ns = until_ns < scheduler->policy_wake_ns ? until_ns : scheduler->policy_wake_ns;
 		return false;
+	}
 	return hb_scheduler_start(scheduler, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, best, action);
 }
 
@@ -366,7 +390,7 @@ static bool start_low(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_
 		tried |= UINT64_C(1) << first->model;
 	}
 	/* Retry: the longer no expected request arrives, the smaller its assumed probability. */
-	if (hb_scheduler_is_idle(scheduler) && scheduler->policy_wake_ns > now_ns + RETRY_NS)
+	if (!hb_scheduler_busy(scheduler) && scheduler->policy_wake_ns > now_ns + RETRY_NS)
 		scheduler->policy_wake_ns = now_ns + RETRY_NS;
 	return false;
 }

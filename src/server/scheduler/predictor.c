@@ -40,12 +40,6 @@
 #define ERROR_QUANTILE 0.9
 #define ERROR_LEAST_SAMPLES 8
 #define ERROR_MAX 3.0
-/* A batch is stalled when it entered no stage for STALL_FACTOR times its predicted time and STALL_LEAST_NS. */
-#define STALL_FACTOR 10.0
-#define STALL_LEAST_NS 10e6
-#define STALL_MOST_NS 1e17
-
-_Static_assert(HB_SCHEDULER_MODELS_MAX <= 64, "stalled_models has a bit for each model");
 
 void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts parts)
 {
@@ -191,39 +185,29 @@ void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint3
 		hb_rls_update(&predictor->link[1], out, stage_ns[HB_STAGE_OUT] / 1e3);
 }
 
-static bool is_running(const struct hb_flow *flow)
-{
-	return flow->live && flow->stage == HB_STAGE_RUN;
-}
-
 /* Advances all flights by dt_ns, or to the moment at which the next paused run stops. Returns the time advanced. */
 static double advance_to_stop(struct hb_predictor *predictor, double dt_ns)
 {
 	struct hb_flow flow[HB_SCHEDULER_FLIGHTS_MAX];
 	double rate[HB_SCHEDULER_FLIGHTS_MAX], features[HB_SCHEDULER_FLIGHTS_MAX][HB_INTERFERENCE_FEATURES];
-	uint32_t runs = 0; /* also of stalled flights, which may run nevertheless: beside them a batch is not alone */
-	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		flow[i] = predictor->flights[i].flow;
-		flow[i].live &= !predictor->flights[i].stalled;
-	}
 	hb_flows_rate(predictor, flow, HB_SCHEDULER_FLIGHTS_MAX, rate, features);
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
-		runs += is_running(&predictor->flights[i].flow) && (!flow[i].live || rate[i] > 0);
 		double left_ns = rate[i] > 0 ? hb_flow_work_to_stop(&flow[i]) / rate[i] : 0;
 		dt_ns = left_ns > 0 && left_ns < dt_ns ? left_ns : dt_ns;
 	}
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
 		struct hb_flight *flight = &predictor->flights[i];
 		double work_ns = dt_ns * rate[i];
-		if (is_running(&flight->flow) && (!flow[i].live || rate[i] > 0) && runs > 1)
-			flight->company_ns += dt_ns;
-		if (!flow[i].live)
+		if (!flight->flow.live)
 			continue;
 		double left = flight->flow.left_ns[flight->flow.stage] - work_ns;
 		flight->flow.left_ns[flight->flow.stage] = left > 0 ? left : 0;
 		flight->done_ns[flight->flow.stage] += work_ns;
 		if (flight->flow.stage != HB_STAGE_RUN)
 			continue;
+		flight->company_ns += features[i][0] > 0 ? dt_ns : 0;
 		for (uint32_t k = 0; k < HB_INTERFERENCE_FEATURES; k++)
 			flight->features_ns[k] += work_ns * features[i][k];
 	}
@@ -253,58 +237,6 @@ static double predict_flight(struct hb_predictor *predictor, int64_t now_ns, uin
 	return 0;
 }
 
-/* ---- stalled flights ---- */
-
-/* Lets a batch count again, which has entered a stage or was resumed, or never counts as stalled while it is paused. */
-static void await_progress(struct hb_flight *flight, int64_t now_ns)
-{
-	double most_ns = STALL_FACTOR * flight->predicted_ns + STALL_LEAST_NS;
-	flight->stalled = false;
-	flight->stall_ns = flight->flow.paused ? INT64_MAX
-					       : now_ns + (int64_t)(most_ns < STALL_MOST_NS ? most_ns : STALL_MOST_NS);
-}
-
-static void count_stalled(struct hb_predictor *predictor)
-{
-	memset(predictor->n_stalled, 0, sizeof predictor->n_stalled);
-	predictor->stalled_models = 0;
-	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
-		const struct hb_flight *flight = &predictor->flights[i];
-		if (!flight->flow.live || !flight->stalled)
-			continue;
-		predictor->n_stalled[flight->flow.priority]++;
-		predictor->stalled_models |= UINT64_C(1) << flight->flow.model;
-	}
-}
-
-void hb_predictor_stall(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot)
-{
-	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
-		return;
-	advance_flights(predictor, now_ns);
-	predictor->flights[slot].stalled = true;
-	count_stalled(predictor);
-}
-
-void hb_predictor_find_stalled(struct hb_predictor *predictor, int64_t now_ns)
-{
-	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
-		if (predictor->flights[i].flow.live && !predictor->flights[i].stalled &&
-		    predictor->flights[i].stall_ns <= now_ns)
-			hb_predictor_stall(predictor, now_ns, i);
-}
-
-int64_t hb_predictor_next_stall_ns(const struct hb_predictor *predictor)
-{
-	int64_t next_ns = INT64_MAX;
-	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
-		const struct hb_flight *flight = &predictor->flights[i];
-		if (flight->flow.live && !flight->stalled && flight->stall_ns < next_ns)
-			next_ns = flight->stall_ns;
-	}
-	return next_ns;
-}
-
 void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, uint32_t model, uint32_t items,
 			enum hb_scheduler_priority priority)
 {
@@ -319,7 +251,6 @@ void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	flight->flow.turn = predictor->turns++;
 	memcpy(flight->total_ns, flight->flow.left_ns, sizeof flight->total_ns);
 	flight->predicted_ns = predict_flight(predictor, now_ns, slot);
-	await_progress(flight, now_ns);
 }
 
 static void learn_transfer(struct hb_predictor *predictor, const struct hb_flight *flight)
@@ -400,13 +331,9 @@ void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
 	struct hb_flight *flight = &predictor->flights[slot];
-	if (stage < flight->flow.stage || stage >= HB_STAGES)
+	if (stage <= flight->flow.stage || stage >= HB_STAGES)
 		return;
 	advance_flights(predictor, now_ns);
-	await_progress(flight, now_ns);
-	count_stalled(predictor);
-	if (stage == flight->flow.stage)
-		return;
 	learn_stage(predictor, flight, now_ns);
 	flight->flow.stage = stage;
 	flight->flow.turn = predictor->turns++;
@@ -423,8 +350,6 @@ void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	hb_flow_pause(&flight->flow, flight->total_ns[HB_STAGE_RUN] * predictor->models[flight->flow.model].stop_share,
 		      paused);
 	flight->was_paused |= flight->flow.paused;
-	await_progress(flight, now_ns);
-	count_stalled(predictor);
 }
 
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool complete)
@@ -434,7 +359,6 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	advance_flights(predictor, now_ns);
 	struct hb_flight *flight = &predictor->flights[slot];
 	flight->flow.live = false;
-	count_stalled(predictor);
 	if (!complete)
 		return;
 	/* A back end that did not report the last stage did not report stages at all. */

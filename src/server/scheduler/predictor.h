@@ -87,8 +87,6 @@ struct hb_flight {
 	int64_t begun_ns, stage_ns;
 	double predicted_ns;        /* time from begin to end, predicted at the begin */
 	bool was_paused;            /* the scheduler chose when it ends, so nothing is learned from its end */
-	bool stalled;               /* it makes no progress: forecasts leave it out until it enters a stage */
-	int64_t stall_ns;           /* when it is stalled unless it enters a stage before; INT64_MAX = never */
 	double total_ns[HB_STAGES]; /* work of each stage, as time alone */
 	double company_ns;          /* time in which it ran beside other batches */
 	double done_ns[HB_STAGES];  /* work done in each stage, as time alone */
@@ -116,8 +114,6 @@ struct hb_predictor {
 	double error[HB_SCHEDULER_PRIORITIES][HB_PREDICTOR_BESIDE_MAX]; /* stored results of hb_predictor_error() */
 	struct hb_quantile_ring error_size;                             /* |actual / predicted - 1| of all batches */
 	struct hb_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
-	uint32_t n_stalled[HB_SCHEDULER_PRIORITIES]; /* stalled flights */
-	uint64_t stalled_models;                     /* a bit for each model with a stalled flight */
 	uint64_t ended;
 };
 
@@ -142,22 +138,13 @@ void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint3
  */
 void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, uint32_t model, uint32_t items,
 			enum hb_scheduler_priority priority);
-/* Reports that the batch has entered `stage`, or that it begins its stage only now (a worker was started for it). */
+/* Reports that the batch has entered `stage`. */
 void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage);
 /*
  * Reports that the batch is paused (its run stops after stop_share of its time) or resumed. Ignored if the model cannot
  * be paused.
  */
 void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool paused);
-/* Reports that the batch cannot proceed for now, because its worker does not run. */
-void hb_predictor_stall(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot);
-/*
- * Finds batches that have become stalled: they entered no stage for many times their predicted time, which has another cause than
- * other batches. Call when hb_predictor_next_stall_ns() has passed.
- */
-void hb_predictor_find_stalled(struct hb_predictor *predictor, int64_t now_ns);
-/* Returns when the next batch may become stalled; INT64_MAX = never. */
-int64_t hb_predictor_next_stall_ns(const struct hb_predictor *predictor);
 /*
  * Reports that the batch has ended. Nothing is learned if it failed (`complete` false), or from stages that were not
  * reported.

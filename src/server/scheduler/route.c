@@ -4,9 +4,6 @@
 
 #include "server/scheduler/scheduler_policy.h"
 
-/* Predicted end of a request whose model makes no progress on this GPU. */
-#define STUCK_NS 1e18
-
 /* Returns the time of a queue alone: full batches and a rest. */
 static double compute_queue_ns(const struct hb_scheduler *scheduler, uint32_t model, uint32_t items, uint32_t most)
 {
@@ -55,12 +52,10 @@ double hb_route_predict_ns(struct hb_scheduler *scheduler, int64_t now_ns, const
 	uint32_t model = request->model, most = find_most_items(scheduler, model),
 		 items = scheduler->queues[model][class].items + request->items;
 	items = items < most ? items : most;
-	if (hb_scheduler_is_stuck(scheduler, model))
-		return STUCK_NS;
 	struct hb_forecast forecast;
 	hb_forecast_begin(predictor, now_ns, &forecast);
 	uint32_t own = hb_forecast_add(predictor, &forecast, model, items, class,
-				       hb_scheduler_working(scheduler, HB_SCHEDULER_HIGH) > 0);
+				       scheduler->n_in_flight[HB_SCHEDULER_HIGH] > 0);
 	hb_forecast_run(predictor, &forecast, NULL);
 	double alone_ns = hb_predictor_alone(predictor, model, items).ns, end_ns = alone_ns;
 	if (own < HB_FORECAST_MAX)
@@ -96,7 +91,7 @@ uint32_t hb_route_find_waiting(struct hb_scheduler *const *schedulers, uint32_t 
 {
 	const struct hb_scheduler *idle = schedulers[thief];
 	uint32_t best = HB_ROUTE_GPUS_MAX, most = 0;
-	if (!hb_scheduler_is_idle(idle) || idle->queued[HB_SCHEDULER_HIGH] || idle->queued[HB_SCHEDULER_LOW])
+	if (hb_scheduler_busy(idle) || idle->queued[HB_SCHEDULER_HIGH] || idle->queued[HB_SCHEDULER_LOW])
 		return best;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t waiting = hb_scheduler_waiting_of(schedulers[i], model);

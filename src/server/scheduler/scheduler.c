@@ -294,18 +294,6 @@ void hb_scheduler_stage(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t
 	hb_predictor_stage(&scheduler->predictor, now_ns, slot, stage);
 }
 
-void hb_scheduler_stall(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot)
-{
-	request_decision(scheduler);
-	hb_predictor_stall(&scheduler->predictor, now_ns, slot);
-}
-
-bool hb_scheduler_is_stuck(const struct hb_scheduler *scheduler, uint32_t model)
-{
-	return scheduler->predictor.stalled_models >> model & 1 &&
-	       !hb_scheduler_slot_free(scheduler, model, HB_SCHEDULER_HIGH);
-}
-
 void hb_scheduler_end(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool complete)
 {
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !scheduler->batches[slot].used)
@@ -461,23 +449,9 @@ static bool refuse_next_late(struct hb_scheduler *scheduler, int64_t now_ns, str
 	return false;
 }
 
-/* Returns whether requests wait or batches are paused. */
-static bool has_held_work(const struct hb_scheduler *scheduler)
-{
-	bool any = scheduler->queued[HB_SCHEDULER_HIGH] || scheduler->queued[HB_SCHEDULER_LOW];
-	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX && !any; slot++)
-		any = scheduler->batches[slot].used && scheduler->batches[slot].paused;
-	return any;
-}
-
 int64_t hb_scheduler_next_wake_ns(const struct hb_scheduler *scheduler)
 {
 	int64_t wake = scheduler->policy_wake_ns;
-	/* When a batch is stalled, others may start or resume. */
-	if (hb_scheduler_busy(scheduler) && has_held_work(scheduler)) {
-		int64_t stall_ns = hb_predictor_next_stall_ns(&scheduler->predictor);
-		wake = stall_ns < wake ? stall_ns : wake;
-	}
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++) {
 			uint32_t first = scheduler->queues[model][class].first[HB_ORDER_URGENCY];
@@ -495,7 +469,6 @@ bool hb_scheduler_step(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 	if (now_ns < scheduler->settled_ns)
 		return false;
 	request_decision(scheduler);
-	hb_predictor_find_stalled(&scheduler->predictor, now_ns);
 	if (refuse_next_late(scheduler, now_ns, action))
 		return true;
 	scheduler->policy_wake_ns = INT64_MAX;

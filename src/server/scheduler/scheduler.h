@@ -127,11 +127,6 @@ bool hb_scheduler_cancel(struct hb_scheduler *scheduler, int64_t now_ns, uint64_
 bool hb_scheduler_cancel_any(struct hb_scheduler *scheduler, uint32_t model, uint64_t *cookie);
 void hb_scheduler_stage(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage);
 /*
- * Reports that the batch cannot proceed for now, because its worker does not run. Other models do not wait for it. The next
- * hb_scheduler_stage() ends that; a worker that was started late reports the run stage, also if the batch is in it.
- */
-void hb_scheduler_stall(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot);
-/*
  * Reports that the batch has ended, which frees its slot. `complete` false: there are no results (for example, a worker
  * died).
  */

@@ -94,19 +94,6 @@ bool hb_scheduler_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t
  */
 bool hb_scheduler_refuse(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_waiting *request,
 			 enum hb_scheduler_reason reason, int64_t finish_ns, struct hb_scheduler_action *action);
-/* Returns whether no batch of the model can start because of a batch that makes no progress. */
-bool hb_scheduler_is_stuck(const struct hb_scheduler *scheduler, uint32_t model);
-/* Returns the number of batches in flight of a class that make progress. */
-static inline uint32_t hb_scheduler_working(const struct hb_scheduler *scheduler, enum hb_scheduler_priority class)
-{
-	return scheduler->n_in_flight[class] - scheduler->predictor.n_stalled[class];
-}
-/* Returns whether no batch in flight makes progress. */
-static inline bool hb_scheduler_is_idle(const struct hb_scheduler *scheduler)
-{
-	return !hb_scheduler_working(scheduler, HB_SCHEDULER_HIGH) &&
-	       !hb_scheduler_working(scheduler, HB_SCHEDULER_LOW);
-}
 /* Returns the number of batches in flight of all classes. */
 static inline uint32_t hb_scheduler_busy(const struct hb_scheduler *scheduler)
 {
