@@ -90,8 +90,10 @@ static enum hb_engine choose_engine(struct hb_daemon *daemon, struct hb_tenancy 
 		return HB_ENGINE_SPATIAL;
 	bool is_possible = can_be_spatial(daemon, tenancy);
 	if (daemon->config.engine == HB_CONFIG_ENGINE_SPATIAL)
-		return find_other(daemon, tenancy, is_temporal_high) || is_guarded(daemon) ? HB_ENGINE_TEMPORAL
-											   : HB_ENGINE_SPATIAL;
+		return find_other(daemon, tenancy, is_temporal_high) ||
+				       find_other(daemon, tenancy, is_low_outside_mps) || is_guarded(daemon)
+			       ? HB_ENGINE_TEMPORAL
+			       : HB_ENGINE_SPATIAL;
 	if (daemon->config.engine != HB_CONFIG_ENGINE_AUTO)
 		return HB_ENGINE_TEMPORAL;
 	tenancy->engine_is_chosen = hb_engine_prefers_spatial(tenancy, is_possible);
@@ -130,12 +132,14 @@ int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct
 				error, -EOPNOTSUPP,
 				"the spatial engine needs MPS, which is off: %s; correct that, or use another --engine",
 				hb_mps_why(daemon->mps));
-		if (!find_other(daemon, tenancy, is_spatial_high) && hb_mask_guard_check(daemon, error) < 0)
-			return -EOPNOTSUPP;
 		if ((other = find_other(daemon, tenancy, is_temporal_high)))
 			return refuse_engine(tenancy, other,
 					     "high-priority programs are all inside the MPS server or all outside",
 					     error);
+		if (find_other(daemon, tenancy, is_spatial_high))
+			return 0; /* the engine works already; to refuse one more program would protect nobody */
+		if (hb_mask_guard_check(daemon, error) < 0)
+			return -EOPNOTSUPP;
 		if ((other = find_other(daemon, tenancy, is_low_outside_mps)))
 			return refuse_engine(tenancy, other,
 					     "the spatial engine needs all programs inside the MPS server", error);
@@ -147,6 +151,16 @@ int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct
 		return refuse_engine(tenancy, other, "the spatial engine needs all programs inside the MPS server",
 				     error);
 	return 0;
+}
+
+void hb_engine_note_place(struct hb_tenancy *tenancy)
+{
+	if (tenancy->flags & HB_REGISTER_MPS)
+		return;
+	if (hb_tenancy_is_low(tenancy))
+		tenancy->engine = HB_ENGINE_TURNS;
+	else if (tenancy->engine == HB_ENGINE_TURNS)
+		tenancy->engine = HB_ENGINE_TEMPORAL;
 }
 
 bool hb_engine_uses_mps(const struct hb_tenancy *tenancy)

@@ -223,17 +223,6 @@ static int prepare_container(struct hb_tenancy *tenancy, struct hb_error *error)
 			    "run outside it; wait until high priority has ended, or start it with --engine temporal");
 }
 
-/*
- * Low priority outside the MPS server takes turns, and keeps later tenants from the spatial engine. This also holds if the
- * daemon did not choose its place: processes may join without `hb run`, or may have their place from an earlier daemon.
- * Nothing is refused then, because they run already.
- */
-static void note_place(struct hb_tenancy *tenancy)
-{
-	if (hb_tenancy_is_low(tenancy) && !(tenancy->flags & HB_REGISTER_MPS))
-		tenancy->engine = HB_ENGINE_TURNS;
-}
-
 static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
 			 const char *command, size_t command_length, int page_fd, bool leads, struct hb_grant *grant,
 			 struct hb_error *error)
@@ -260,7 +249,7 @@ static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, c
 	if (leads)
 		result = lead_tenant(grant->tenancy, peer, error);
 	if (page_fd >= 0 || !(request->flags & HB_REGISTER_CREATE))
-		note_place(grant->tenancy);
+		hb_engine_note_place(grant->tenancy);
 	else if (result == 0)
 		result = prepare_engine(grant->tenancy, grant, error);
 	if (result < 0)
@@ -388,7 +377,7 @@ size_t hb_register_environment(struct hb_tenancy *tenancy, char *text, size_t si
 		return 0;
 	size_t length = (size_t)n + 1;
 	if (!inside) {
-		note_place(tenancy);
+		hb_engine_note_place(tenancy);
 		return length;
 	}
 	tenancy->flags |= HB_REGISTER_MPS;

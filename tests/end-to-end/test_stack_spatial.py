@@ -3,9 +3,10 @@
 """The spatial engine over the whole stack on a simulated GPU: programs of both
 priorities in one MPS server, what they see of each other, and who is refused."""
 import signal
+import subprocess
 import unittest
 
-from stack import SHIM, SIMCUDA, Stack, wait_until
+from stack import HB, LIMIT, SHIM, SIMCUDA, Stack, wait_until
 
 SPATIAL = ("--engine", "spatial")
 # What `hb run` would set, but for the MPS server: a script may set it as well.
@@ -155,6 +156,30 @@ class Spatial(unittest.TestCase):
             wait_until("low has registered", stack.tenants)
             said = refused(stack.start("high", "work", 1, options=SPATIAL))
             self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
+
+    def test_high_that_becomes_low_excludes_the_engine(self):
+        with Stack() as stack:
+            program = stack.start("high", "train", 1000, 0)
+            program.expect("running")
+            subprocess.run([HB, "set", str(stack.tenants()[0]["id"]), "--gpu", "sim", "--priority", "low"],
+                           env=stack.environment, check=True, capture_output=True, timeout=LIMIT)
+            said = refused(stack.start("high", "work", 1, options=SPATIAL))
+            self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
+            program.signal(signal.SIGTERM)
+            self.assertTrue(program.result()["right"])
+
+    def test_a_configured_engine_yields_to_low_outside_the_server(self):
+        with Stack(config="engine: spatial\n") as stack:
+            low = stack.start("low", "train", 1000, 0, options=("--engine", "turns"))
+            low.expect("running")
+            high = stack.start("high", "--wait", "work", 1)
+            high.expect("joined")
+            self.assertFalse(by_priority(stack)["high"]["mps"])
+            high.go()
+            high.go()
+            high.output()
             low.signal(signal.SIGTERM)
             self.assertTrue(low.result()["right"])
 
