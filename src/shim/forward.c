@@ -282,6 +282,7 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 	if (counter != HB_COUNT_none)
 		atomic_fetch_add_explicit(&place->process->counters[counter], 1, memory_order_relaxed);
 	if (captured) {
+		hb_shim_spatial_note_captured(fn, args);
 		way.target = hb_priority_way(fn, args, way.target);
 		return way;
 	}

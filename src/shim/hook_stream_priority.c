@@ -97,6 +97,7 @@ CUresult hb_hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAtt
 					       const CUkernelNodeAttrValue *value)
 {
 	CUlaunchAttributeValue copy;
+	hb_shim_spatial_note_attribute(id, value);
 	return HB_REAL(cuGraphKernelNodeSetAttribute)(node, id, copy_limited(id, value, &copy) ? &copy : value);
 }
 

@@ -121,6 +121,13 @@ CUfunction hb_shim_spatial_find_function(unsigned fn, const uint64_t *args);
 uint32_t hb_shim_spatial_needed_sms(unsigned fn, const uint64_t *args);
 void hb_shim_spatial_describe(unsigned fn, const uint64_t *args, struct hb_low_launch *launch,
 			      struct hb_spatial_shape *shape);
+/*
+ * Notes a launch that is captured, or an attribute of a graph's kernel. A kernel whose blocks wait for each other may need all
+ * SMs, and a mask holds for all kernels of a graph: after the first such kernel no graph of this process gets a mask.
+ */
+void hb_shim_spatial_note_captured(unsigned fn, const uint64_t *args);
+void hb_shim_spatial_note_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
+bool hb_shim_spatial_may_mask_graphs(void);
 /* Asks the driver how many blocks fit on an SM; worth the time once for each shape. */
 void hb_shim_spatial_classify(const struct hb_low_launch *launch, struct hb_spatial_shape *shape);
 

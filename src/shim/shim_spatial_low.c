@@ -351,7 +351,7 @@ void (*hb_shim_spatial_low_graph(void))(CUresult)
 	unsigned gpu = find_spatial_gpu(place);
 	struct hb_spatial_view view;
 	uint32_t all = hb_shim_spatial_masked_sms(gpu);
-	if (!all)
+	if (!all || !hb_shim_spatial_may_mask_graphs())
 		return NULL;
 	const struct hb_gpu_page *page = place->gpus[gpu];
 	hb_shim_spatial_look(place, gpu, hb_clock_now_ns(), all, &view);

@@ -64,19 +64,24 @@ static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, 
 	set_kernel(launch, shape, grid, block, (uint32_t)hb_argument(args, 7));
 }
 
+/* Whether a kernel with this attribute may need all SMs. */
+static bool forbids_masks(CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+{
+	if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+		return value->cooperative;
+	return id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+	       value->clusterDim.x * value->clusterDim.y * value->clusterDim.z > CLUSTER_MOST;
+}
+
 static uint32_t read_attributes(const CUlaunchConfig *config)
 {
 	uint32_t flags = HB_SPATIAL_MASKABLE | splittable_flag();
 	for (unsigned i = 0; config->attrs && i < config->numAttrs; i++) {
 		const CUlaunchAttribute *attribute = &config->attrs[i];
-		if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute->value.cooperative)
+		if (forbids_masks(attribute->id, &attribute->value))
 			flags &= ~(uint32_t)HB_SPATIAL_MASKABLE;
-		if (attribute->id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-			continue;
-		flags |= HB_SPATIAL_CLUSTER;
-		if (attribute->value.clusterDim.x * attribute->value.clusterDim.y * attribute->value.clusterDim.z >
-		    CLUSTER_MOST)
-			flags &= ~(uint32_t)HB_SPATIAL_MASKABLE;
+		if (attribute->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+			flags |= HB_SPATIAL_CLUSTER;
 	}
 	return flags;
 }
@@ -175,6 +180,32 @@ void hb_shim_spatial_describe(unsigned fn, const uint64_t *args, struct hb_low_l
 	if (!(shape->flags & HB_SPATIAL_MASKABLE))
 		shape->key ^= 2;
 }
+
+/* ---- kernels of graphs ---- */
+
+static atomic_bool graphs_need_all_sms;
+
+void hb_shim_spatial_note_captured(unsigned fn, const uint64_t *args)
+{
+	struct hb_low_launch launch;
+	struct hb_spatial_shape shape;
+	hb_shim_spatial_describe(fn, args, &launch, &shape);
+	if (launch.function && !(shape.flags & HB_SPATIAL_MASKABLE))
+		atomic_store(&graphs_need_all_sms, true);
+}
+
+void hb_shim_spatial_note_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+{
+	if (value && forbids_masks(id, value))
+		atomic_store(&graphs_need_all_sms, true);
+}
+
+bool hb_shim_spatial_may_mask_graphs(void)
+{
+	return !atomic_load(&graphs_need_all_sms);
+}
+
+/* ---- occupancy ---- */
 
 void hb_shim_spatial_classify(const struct hb_low_launch *launch, struct hb_spatial_shape *shape)
 {

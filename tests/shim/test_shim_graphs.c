@@ -67,6 +67,46 @@ static void change_a_graph_beside_high(void)
 	spatial_end();
 }
 
+/* Its blocks wait for each other, so each must have its SM. */
+static void launch_a_graph_with_a_cooperative_kernel(void)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+	spatial_begin();
+	OK(CU(cuStreamBeginCapture_v2)(spatial_stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	OK(CU(cuLaunchCooperativeKernel)(spatial_look, 132, 1, 1, 512, 1, 1, 0, spatial_stream, NULL));
+	OK(CU(cuStreamEndCapture)(spatial_stream, &graph));
+	OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+	CHECK(sms_of_a_graph(exec) == 132);
+	OK(CU(cuGraphExecDestroy)(exec));
+	OK(CU(cuGraphDestroy)(graph));
+	spatial_end();
+}
+
+static void make_a_kernel_of_a_graph_cooperative(void)
+{
+	CUkernelNodeAttrValue cooperative = {.cooperative = 1};
+	CUgraphNode node;
+	CUgraphExec exec;
+	size_t n = 1;
+	spatial_begin();
+	CUgraph graph = capture_a_graph();
+	OK(CU(cuGraphGetNodes)(graph, &node, &n));
+	OK(CU(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative));
+	OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+	CHECK(sms_of_a_graph(exec) == 132);
+	OK(CU(cuGraphExecDestroy)(exec));
+	OK(CU(cuGraphDestroy)(graph));
+	spatial_end();
+}
+
+static void graphs_with_cooperative_kernels_get_no_masks(void **state)
+{
+	spatial_host.gpu->low_sms = 100;
+	spatial_run(launch_a_graph_with_a_cooperative_kernel);
+	spatial_run(make_a_kernel_of_a_graph_cooperative);
+}
+
 static void graphs_get_masks_when_they_are_instantiated(void **state)
 {
 	spatial_host.gpu->low_sms = 100;
@@ -85,6 +125,7 @@ static void kernels_that_change_in_a_graph_get_masks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {TEST(graphs_get_masks_when_they_are_instantiated),
+					   TEST(graphs_with_cooperative_kernels_get_no_masks),
 					   TEST(kernels_that_change_in_a_graph_get_masks)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
