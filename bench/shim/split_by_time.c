@@ -123,22 +123,22 @@ static enum hb_split_reason try_split(const struct hb_split_launch *launch, stru
 {
 	struct hb_split_plan plan;
 	struct hb_split_arguments arguments;
-	const struct hb_split_function *function;
+	struct hb_split_function function;
 	enum hb_split_reason reason = hb_split_find(launch, &function);
 	if (reason != HB_SPLIT_none)
 		return reason;
-	*known = hb_split_shape_of(function, (uint32_t)hb_split_count_blocks(&launch->config),
+	*known = hb_split_shape_of(&function, (uint32_t)hb_split_count_blocks(&launch->config),
 				   count_threads(&launch->config), launch->config.sharedMemBytes);
 	if (!known->shape)
 		return HB_SPLIT_brief;
 	reason = make_plan(launch, known, &plan);
 	if (reason != HB_SPLIT_none)
 		return reason;
-	if (!hb_split_copy_settings(function))
+	if (!hb_split_copy_settings(&function))
 		return HB_SPLIT_driver;
-	if (!hb_split_take_arguments(function, launch, &arguments))
+	if (!hb_split_take_arguments(&function, launch, &arguments))
 		return HB_SPLIT_launch;
-	int code = launch_parts(launch, function, &plan, &arguments);
+	int code = launch_parts(launch, &function, &plan, &arguments);
 	if (code < 0)
 		return HB_SPLIT_driver;
 	*result = (CUresult)code;

@@ -74,6 +74,7 @@ static void note_leaves(CUcontext context)
 	hb_capture_context_leaves(context);
 	hb_takeover_forget_context(context);
 	hb_shim_spatial_context_leaves(context);
+	hb_split_context_leaves(context);
 }
 
 static void note_gone(CUcontext context)
@@ -82,7 +83,6 @@ static void note_gone(CUcontext context)
 	hb_capture_context_left(context, true);
 	hb_shim_spatial_context_gone(context);
 	hb_kernel_marks_forget_context(context);
-	hb_split_context_gone(context);
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }
 
@@ -177,18 +177,13 @@ static void forget_references(CUdevice device)
 		atomic_store(&references[device], 0);
 }
 
-static bool has_primary(CUdevice device)
+static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
 {
 	unsigned flags;
 	int active = 1;
-	return HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active;
-}
-
-static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
-{
 	if (!context)
 		return result;
-	if (!has_primary(device)) {
+	if (HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active) {
 		atomic_store(&primary[device], NULL);
 		note_gone(context);
 	} else {
@@ -220,74 +215,54 @@ RESET(cuDevicePrimaryCtxReset_v2)
 
 /* ---- green contexts ---- */
 
-/* A green context has a reference to the primary context of its device and shares its memory and code. */
-struct green_context {
-	CUcontext context; /* under which the program uses it; NULL: unknown */
-	CUdevice device;   /* -1: unknown */
-	/* The primary context, which may end with it. NULL: that stays, because the program has references, or is unknown. */
-	CUcontext primary;
-};
-
-static struct green_context find_green(CUgreenCtx green)
-{
-	struct green_context found = {.device = -1};
-	CUcontext popped;
-	if (HB_REAL(cuCtxFromGreenCtx)(&found.context, green) != CUDA_SUCCESS)
-		return (struct green_context){.device = -1};
-	if (HB_REAL(cuCtxPushCurrent_v2)(found.context) == CUDA_SUCCESS) {
-		if (HB_REAL(cuCtxGetDevice)(&found.device) != CUDA_SUCCESS)
-			found.device = -1;
-		HB_REAL(cuCtxPopCurrent_v2)(&popped);
-	}
-	return found;
-}
-
-static void note_green_leaves(struct green_context *green)
+static void note_green_leaves(CUcontext green)
 {
 	hb_tenant_gpu_forget();
-	if (has_place(green->device) && atomic_load(&references[green->device]) == 0)
-		green->primary = begin_release(green->device);
-	if (!green->context)
+	if (!green)
 		return;
-	hb_drain_context_leaves(green->context);
-	hb_capture_context_leaves(green->context);
-	hb_shim_spatial_context_leaves(green->context);
+	hb_drain_context_leaves(green);
+	hb_capture_context_leaves(green);
+	hb_shim_spatial_context_leaves(green);
+	hb_split_context_leaves(green);
 }
 
-/* Its memory, and the marks of kernels, stay as long as the primary context. */
-static void note_green_gone(const struct green_context *green)
+/* Memory of a green context, and the marks of its kernels, end with the primary context. */
+static void note_green_left(CUcontext green, bool gone, bool primary_gone)
 {
-	uint64_t owner = (uint64_t)(uintptr_t)green->context;
-	hb_drain_context_gone(green->context);
-	hb_capture_context_left(green->context, true);
-	hb_shim_spatial_context_gone(green->context);
-	hb_split_context_gone(green->context);
-	if (has_primary(green->device)) {
-		CUcontext primary_now = has_place(green->device) ? atomic_load(&primary[green->device]) : NULL;
-		hb_memory_table_give_owned(owner, (uint64_t)(uintptr_t)primary_now);
+	if (!green)
+		return;
+	if (gone) {
+		hb_drain_context_gone(green);
+		hb_shim_spatial_context_gone(green);
 	} else {
-		hb_kernel_marks_forget_context(green->context);
-		hb_memory_drop_context(owner);
+		hb_drain_context_stays(green);
+		hb_shim_spatial_context_stays(green);
+	}
+	hb_capture_context_left(green, gone);
+	if (gone && primary_gone) {
+		hb_kernel_marks_forget_context(green);
+		hb_memory_drop_context((uint64_t)(uintptr_t)green);
 	}
 }
 
-static void note_green_stays(const struct green_context *green)
+/* A green context has a reference to the primary context of its device, which may end with it if the program has none. */
+static CUresult destroy_green(CUgreenCtx context)
 {
-	hb_drain_context_stays(green->context);
-	hb_capture_context_left(green->context, false);
-	hb_shim_spatial_context_stays(green->context);
-}
-
-static CUresult destroy_green(CUgreenCtx handle)
-{
-	struct green_context green = find_green(handle);
-	note_green_leaves(&green);
-	CUresult result = HB_WIDE(HB_REAL(cuGreenCtxDestroy)(handle));
-	if (green.context && result == CUDA_SUCCESS)
-		note_green_gone(&green);
-	else if (green.context)
-		note_green_stays(&green);
-	return end_release(green.primary, green.device, result);
+	CUcontext green, ends[HB_PAGE_GPUS] = {NULL};
+	bool primary_gone = false;
+	if (HB_REAL(cuCtxFromGreenCtx)(&green, context) != CUDA_SUCCESS)
+		green = NULL;
+	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++)
+		if (atomic_load(&references[device]) == 0)
+			ends[device] = begin_release(device);
+	note_green_leaves(green);
+	CUresult result = HB_WIDE(HB_REAL(cuGreenCtxDestroy)(context));
+	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++) {
+		end_release(ends[device], device, result);
+		primary_gone |= ends[device] && !atomic_load(&primary[device]);
+	}
+	note_green_left(green, result == CUDA_SUCCESS, primary_gone);
+	return result;
 }
 
 CUresult hb_hook_cuGreenCtxDestroy(CUgreenCtx context)

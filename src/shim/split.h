@@ -30,18 +30,18 @@ void hb_split_start(void);
 bool hb_split_is_possible(void);
 /* Returns where this launch continues: `target`, the driver's function, or a function of split_launch.c before it. */
 void *hb_split_way(unsigned fn, void *target);
-/* split_image.c: after the driver destroyed a context. Another context may get its address, and libraries outlive it. */
-void hb_split_context_gone(CUcontext context);
+/*
+ * split_image.c: before the driver destroys a context, after which another one may get its address. If the driver refuses, the
+ * code is examined again at its next launch.
+ */
+void hb_split_context_leaves(CUcontext context);
 void hb_split_leave_in_child(void);
 
 /* ---- functions and their split copies ---- */
 
-/*
- * A function that the application launches. Entries are never freed; after its
- * module was unloaded an entry may be reused for another function.
- */
+/* A function that the application launches. */
 struct hb_split_function {
-	uint64_t serial; /* unique number of this use of the entry */
+	uint64_t serial; /* unique number, also if the handle is used again */
 	enum hb_split_reason reason;
 	CUcontext only_in; /* context of an entry for a CUkernel, which is another function in each; else NULL */
 	CUcontext context; /* context of the split copy */
@@ -50,15 +50,15 @@ struct hb_split_function {
 	const void *code;                                     /* handle of the image it came from; NULL: unknown */
 };
 
-/* split_image.c: returns the entry, creating it at the first launch. NULL: no room, or not possible during a capture. */
-const struct hb_split_function *hb_split_function_of(CUfunction handle, CUcontext context);
+/* split_image.c: finds the function, which is examined at its first launch. False: no room, or not possible during a capture. */
+bool hb_split_function_of(CUfunction handle, CUcontext context, struct hb_split_function *found);
 void hb_split_images_leave_in_child(void);
 
 /* The code of a module or library as the application loaded it. */
 struct hb_split_image {
 	struct hb_split_image *next;
-	void *handle;      /* CUmodule or CUlibrary */
-	CUcontext context; /* with which a module ends; NULL: a library, which outlives contexts */
+	const void *handle; /* CUmodule or CUlibrary; NULL: being unloaded */
+	CUcontext context;  /* with which a module ends; NULL: a library, which outlives contexts */
 	const void *bytes;
 	size_t size;
 	bool is_ours;                    /* `bytes` is a copy, because the application may free its own */
@@ -75,9 +75,9 @@ struct hb_split_image *hb_split_image_of(const void *handle);
 
 /* split_copy.c: loads the split copy of a kernel of this image into the current context and fills `function`. Without the lock. */
 enum hb_split_reason hb_split_copy(const void *handle, const char *name, struct hb_split_function *function);
-/* Unloads all copies of an image that no other thread finds any more. Without the lock. */
+/* Unloads all copies of an image that is being unloaded. Without the lock. */
 void hb_split_copies_free(struct hb_split_image *image);
-/* Frees the records of copies in a context that the driver has destroyed together with their modules. With the lock held. */
+/* Frees the records of copies in a context with which their modules end. With the lock held. */
 void hb_split_copies_drop(struct hb_split_image *image, CUcontext context);
 
 /* ---- launching parts; also used by extensions (extension.h) ---- */
@@ -104,7 +104,7 @@ struct hb_split_arguments {
 uint64_t hb_split_count_blocks(const CUlaunchConfig *config);
 CUstream hb_split_stream(const struct hb_split_launch *launch);
 /* Finds the function of a launch that can be split, in the current context; otherwise returns why it cannot. */
-enum hb_split_reason hb_split_find(const struct hb_split_launch *launch, const struct hb_split_function **function);
+enum hb_split_reason hb_split_find(const struct hb_split_launch *launch, struct hb_split_function *function);
 /* Copies settings that the application may have changed on the original to the copy. Must succeed before a part runs. */
 bool hb_split_copy_settings(const struct hb_split_function *function);
 /* False: the launch passes its arguments in a form that cannot be extended. */

@@ -101,18 +101,27 @@ static void unload_module(struct hb_split_module *module)
 	free_module(module);
 }
 
+/* Takes one copy out of an image. Copies that stay are dropped if their context ends meanwhile. */
+static struct hb_split_module *take_one(struct hb_split_image *image)
+{
+	hb_split_lock();
+	struct hb_split_module *module = image->modules;
+	if (module)
+		image->modules = module->next;
+	hb_split_unlock();
+	return module;
+}
+
 void hb_split_copies_free(struct hb_split_image *image)
 {
 	/* The application may unload a library while a stream captures; calls in other modes would invalidate the capture. */
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	if (!image->modules)
+	struct hb_split_module *module = take_one(image);
+	if (!module)
 		return;
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	while (image->modules) {
-		struct hb_split_module *module = image->modules;
-		image->modules = module->next;
+	for (; module; module = take_one(image))
 		unload_module(module);
-	}
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 

@@ -3,7 +3,7 @@
  * Finds the image that a function came from. Hooks of the calls that load code
  * record each image under its module or library. At the first launch of a function
  * the driver is asked for its module or library and its name, and the split copy is
- * prepared. Later launches find the function in a table, without a lock.
+ * prepared. Later launches find the function in a table.
  *
  * The lock is never held during a driver call: the call may wait for work on the
  * GPU, and that work for a thread that loads, unloads or launches.
@@ -33,7 +33,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_split_image *images;
 static size_t n_kept_bytes;
 static struct split_entry {
-	_Atomic(void *) handle; /* CUfunction or CUkernel as the application passes it; stored last */
+	const void *handle; /* CUfunction or CUkernel as the application passes it */
 	struct hb_split_function function;
 } functions[FUNCTIONS];
 static unsigned n_functions; /* entries with a handle, GONE included */
@@ -43,6 +43,7 @@ static uint64_t n_made;      /* functions entered so far: the last serial number
 static struct {
 	CUfunction function;
 	CUkernel kernel;
+	CUcontext context;
 } pairs[PAIRS];
 static unsigned n_pairs;
 
@@ -66,35 +67,25 @@ struct hb_split_image *hb_split_image_of(const void *handle)
 
 /* ---- loading ---- */
 
-/* Returns the image, or a copy: the application may free an image that is not in a file mapped by the loader. */
-static const void *keep_image(const void *bytes, size_t size, bool *is_ours)
+/*
+ * Records an image, or a copy of it: the application may free one that is not in a file mapped by the loader. dladdr() waits
+ * while another thread loads a file, whose constructors may load images.
+ */
+static void note_image(const void *handle, const void *bytes, CUcontext context)
 {
 	Dl_info info;
-	*is_ours = false;
-	if (dladdr(bytes, &info))
-		return bytes;
-	if (size > KEPT_BYTES_MAX - n_kept_bytes)
-		return NULL;
-	void *copy = hb_image_copy(bytes, size);
-	if (copy) {
-		n_kept_bytes += size;
-		*is_ours = true;
-	}
-	return copy;
-}
-
-static void note_image(void *handle, const void *bytes, CUcontext context)
-{
 	size_t size = hb_image_size(&bytes);
 	struct hb_split_image *image = size ? calloc(1, sizeof *image) : NULL;
 	if (!image)
 		return;
+	bool is_ours = !dladdr(bytes, &info);
+	*image = (struct hb_split_image){.handle = handle, .context = context, .size = size, .is_ours = is_ours};
 	pthread_mutex_lock(&lock);
-	image->handle = handle;
-	image->context = context;
-	image->size = size;
-	image->bytes = keep_image(bytes, size, &image->is_ours);
+	bool has_room = !is_ours || size <= KEPT_BYTES_MAX - n_kept_bytes;
+	if (has_room)
+		image->bytes = is_ours ? hb_image_copy(bytes, size) : bytes;
 	if (image->bytes) {
+		n_kept_bytes += is_ours ? size : 0;
 		image->next = images;
 		images = image;
 		image = NULL;
@@ -153,12 +144,15 @@ static CUkernel kernel_of(CUfunction function)
 
 CUresult hb_hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
+	CUcontext context;
 	CUresult result = HB_DOUBT(HB_REAL(cuKernelGetFunction)(function, kernel));
 	if (result == CUDA_SUCCESS)
 		hb_kernel_marks_note_function(*function, kernel);
 	if (result == CUDA_SUCCESS && hb_split_is_possible()) {
+		bool has_context = HB_REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS;
 		pthread_mutex_lock(&lock);
 		if (kernel_of(*function) != kernel && n_pairs < PAIRS) {
+			pairs[n_pairs].context = has_context ? context : NULL;
 			pairs[n_pairs].function = *function;
 			pairs[n_pairs++].kernel = kernel;
 		}
@@ -169,9 +163,9 @@ CUresult hb_hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 
 /* ---- unloading ---- */
 
-static void *handle_at(unsigned i)
+static const void *handle_at(unsigned i)
 {
-	return atomic_load_explicit(&functions[i % FUNCTIONS].handle, memory_order_relaxed);
+	return functions[i % FUNCTIONS].handle;
 }
 
 /* Frees GONE entries at the end of a run. Goes through the table twice, because runs wrap around its end. */
@@ -179,7 +173,7 @@ static void free_gone_entries(void)
 {
 	for (unsigned i = 2 * FUNCTIONS; i-- > 0;)
 		if (handle_at(i) == GONE && !handle_at(i + 1)) {
-			atomic_store_explicit(&functions[i % FUNCTIONS].handle, NULL, memory_order_release);
+			functions[i % FUNCTIONS].handle = NULL;
 			n_functions--;
 		}
 }
@@ -189,7 +183,7 @@ static void forget_functions(const void *code)
 {
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if (handle_at(i) && functions[i].function.code == code)
-			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
+			functions[i].handle = GONE;
 	free_gone_entries();
 }
 
@@ -209,29 +203,51 @@ static void free_image(struct hb_split_image *image)
 	free(image);
 }
 
-/* Takes the image and its functions out of the tables. NULL: the image is not known. */
-static struct hb_split_image *take_image(const void *handle)
+/* With the lock held: finds the place of an image in the list. */
+static struct hb_split_image **find_place(const struct hb_split_image *image)
+{
+	struct hb_split_image **at = &images;
+	while (*at != image)
+		at = &(*at)->next;
+	return at;
+}
+
+/* Takes the functions of an image out of the tables, and its handle from it. NULL: the image is not known. */
+static struct hb_split_image *hide_image(const void *handle)
 {
 	pthread_mutex_lock(&lock);
-	struct hb_split_image **at = &images, *image = NULL;
-	while (*at && (*at)->handle != handle)
-		at = &(*at)->next;
-	forget_functions(*at ? handle : NULL);
-	if (*at)
-		image = unlink_image(at);
+	struct hb_split_image *image = hb_split_image_of(handle);
+	forget_functions(image ? handle : NULL);
+	if (image)
+		image->handle = NULL;
 	n_pairs = 0; /* pairs of other libraries are lost, too; their functions are asked for again or not split */
 	pthread_mutex_unlock(&lock);
 	return image;
 }
 
-/* Called before the driver frees the code, because a new module may get the same handle. */
+/*
+ * Called before the driver frees the code, because a new module may get the same handle. The image stays in the list until its
+ * copies are unloaded, so that those in a context that ends meanwhile are dropped.
+ */
 static void forget_image(const void *handle)
 {
-	struct hb_split_image *image = hb_split_is_possible() ? take_image(handle) : NULL;
+	struct hb_split_image *image = hb_split_is_possible() ? hide_image(handle) : NULL;
 	if (!image)
 		return;
 	hb_split_copies_free(image);
+	pthread_mutex_lock(&lock);
+	unlink_image(find_place(image));
+	pthread_mutex_unlock(&lock);
 	free_image(image);
+}
+
+static void drop_pairs(CUcontext context)
+{
+	unsigned kept = 0;
+	for (unsigned i = 0; i < n_pairs; i++)
+		if (pairs[i].context && pairs[i].context != context)
+			pairs[kept++] = pairs[i];
+	n_pairs = kept;
 }
 
 /* With the lock held. */
@@ -241,10 +257,10 @@ static void drop_context(CUcontext context)
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if ((functions[i].function.context == context || functions[i].function.only_in == context) &&
 		    handle_at(i))
-			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
+			functions[i].handle = GONE;
 	while (*at) {
 		hb_split_copies_drop(*at, context);
-		if ((*at)->context == context) {
+		if ((*at)->context == context && (*at)->handle) {
 			forget_functions((*at)->handle);
 			free_image(unlink_image(at));
 		} else {
@@ -252,12 +268,12 @@ static void drop_context(CUcontext context)
 		}
 	}
 	free_gone_entries();
-	n_pairs = 0; /* a function of another context or module may get the handle of one that is gone */
+	drop_pairs(context);
 }
 
-void hb_split_context_gone(CUcontext context)
+void hb_split_context_leaves(CUcontext context)
 {
-	if (!hb_split_is_possible())
+	if (!context || !hb_split_is_possible())
 		return;
 	pthread_mutex_lock(&lock);
 	drop_context(context);
@@ -288,16 +304,15 @@ static unsigned find_home(const void *handle)
 	return (unsigned)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) % FUNCTIONS;
 }
 
-static struct hb_split_function *find_function(const void *handle, CUcontext context)
+/* With the lock held. */
+static const struct hb_split_function *find_function(const void *handle, CUcontext context)
 {
-	for (unsigned i = find_home(handle);; i = (i + 1) % FUNCTIONS) {
-		struct hb_split_function *function = &functions[i].function;
-		void *here = atomic_load_explicit(&functions[i].handle, memory_order_acquire);
-		if (here == handle && (!function->only_in || function->only_in == context))
+	for (unsigned i = find_home(handle); handle_at(i); i = (i + 1) % FUNCTIONS) {
+		const struct hb_split_function *function = &functions[i].function;
+		if (handle_at(i) == handle && (!function->only_in || function->only_in == context))
 			return function;
-		if (!here)
-			return NULL;
 	}
+	return NULL;
 }
 
 static CUkernel find_kernel(CUfunction function)
@@ -353,7 +368,7 @@ static void examine_function(struct hb_split_function *function, CUfunction hand
 }
 
 /* With the lock held: returns an entry for a handle that is not in the table. NULL: no room. */
-static struct split_entry *take_entry(const void *handle)
+static struct split_entry *find_entry(const void *handle)
 {
 	unsigned i = find_home(handle);
 	while (handle_at(i) && handle_at(i) != GONE)
@@ -361,36 +376,56 @@ static struct split_entry *take_entry(const void *handle)
 	return handle_at(i) || n_functions < FUNCTIONS_USED_MAX ? &functions[i] : NULL;
 }
 
-/* Returns the function as it is in the table; NULL: no room. */
-static struct hb_split_function *enter_function(const struct hb_split_function *function, CUfunction handle,
-						CUcontext context)
+/* With the lock held: adds a function that is not in the table. NULL: no room. */
+static const struct hb_split_function *add_function(const void *handle, const struct hb_split_function *function)
 {
-	pthread_mutex_lock(&lock);
-	struct hb_split_function *entered = find_function(handle, context); /* by another thread */
-	struct split_entry *entry = entered ? NULL : take_entry(handle);
-	if (entry) {
-		entered = &entry->function;
-		*entered = *function;
-		entered->serial = ++n_made;
-		n_functions += !atomic_load_explicit(&entry->handle, memory_order_relaxed);
-		atomic_store_explicit(&entry->handle, handle, memory_order_release);
-	}
-	pthread_mutex_unlock(&lock);
-	return entered;
+	struct split_entry *entry = find_entry(handle);
+	if (!entry)
+		return NULL;
+	n_functions += !entry->handle;
+	*entry = (struct split_entry){.handle = handle, .function = *function};
+	entry->function.serial = ++n_made;
+	return &entry->function;
 }
 
-const struct hb_split_function *hb_split_function_of(CUfunction handle, CUcontext context)
+/* Copies the function out of the table, after adding `examined` if it is given and not there. */
+static bool copy_out(const void *handle, CUcontext context, const struct hb_split_function *examined,
+		     struct hb_split_function *found)
 {
-	struct hb_split_function *function = find_function(handle, context), examined = {0};
-	/* While a stream captures, most of the calls below are illegal. */
-	if (function || atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0)
-		return function;
+	pthread_mutex_lock(&lock);
+	const struct hb_split_function *function = find_function(handle, context);
+	if (!function && examined) /* else another thread was faster */
+		function = add_function(handle, examined);
+	if (function)
+		*found = *function;
+	pthread_mutex_unlock(&lock);
+	return function;
+}
+
+static bool may_examine(const void *handle)
+{
+	/* While a stream captures, most of the calls of examine_function() are illegal. */
+	if (atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0)
+		return false;
+	pthread_mutex_lock(&lock);
+	bool has_room = find_entry(handle);
+	pthread_mutex_unlock(&lock);
+	return has_room;
+}
+
+bool hb_split_function_of(CUfunction handle, CUcontext context, struct hb_split_function *found)
+{
+	struct hb_split_function examined = {0};
+	if (copy_out(handle, context, NULL, found))
+		return true;
+	if (!may_examine(handle))
+		return false;
 	/* Another thread may begin a capture meanwhile, which calls in other modes would invalidate. */
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	examine_function(&examined, handle, context);
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	return enter_function(&examined, handle, context);
+	return copy_out(handle, context, &examined, found);
 }
 
 void hb_split_images_leave_in_child(void)

@@ -145,7 +145,7 @@ bool hb_split_copy_settings(const struct hb_split_function *function)
 	return true;
 }
 
-enum hb_split_reason hb_split_find(const struct hb_split_launch *launch, const struct hb_split_function **function)
+enum hb_split_reason hb_split_find(const struct hb_split_launch *launch, struct hb_split_function *function)
 {
 	CUcontext context;
 	if (!has_plain_attributes(&launch->config) || hb_split_count_blocks(&launch->config) > UINT32_MAX / 2 ||
@@ -153,11 +153,10 @@ enum hb_split_reason hb_split_find(const struct hb_split_launch *launch, const s
 		return HB_SPLIT_launch;
 	if (HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
 		return HB_SPLIT_driver;
-	*function = hb_split_function_of(launch->function, context);
-	if (!*function)
+	if (!hb_split_function_of(launch->function, context, function))
 		return HB_SPLIT_image;
-	bool is_usable = (*function)->reason != HB_SPLIT_none || (*function)->context == context;
-	return is_usable ? (*function)->reason : HB_SPLIT_driver;
+	bool is_usable = function->reason != HB_SPLIT_none || function->context == context;
+	return is_usable ? function->reason : HB_SPLIT_driver;
 }
 
 /* ---- parts ---- */
@@ -207,15 +206,15 @@ static int launch_parts(const struct hb_split_launch *launch, const struct hb_sp
 static enum hb_split_reason try_split(const struct hb_split_launch *launch, CUresult *result)
 {
 	struct hb_split_arguments arguments;
-	const struct hb_split_function *function;
+	struct hb_split_function function;
 	enum hb_split_reason reason = hb_split_find(launch, &function);
 	if (reason != HB_SPLIT_none)
 		return reason;
-	if (!hb_split_copy_settings(function))
+	if (!hb_split_copy_settings(&function))
 		return HB_SPLIT_driver;
-	if (!hb_split_take_arguments(function, launch, &arguments))
+	if (!hb_split_take_arguments(&function, launch, &arguments))
 		return HB_SPLIT_launch;
-	int code = launch_parts(launch, function, &arguments);
+	int code = launch_parts(launch, &function, &arguments);
 	if (code < 0)
 		return HB_SPLIT_driver;
 	*result = (CUresult)code;

@@ -457,8 +457,9 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
 
 CUresult cuGreenCtxDestroy(CUgreenCtx context)
 {
-	atomic_fetch_sub(&primary_references, 1);
-	return enter("cuGreenCtxDestroy");
+	CUresult result = enter("cuGreenCtxDestroy");
+	atomic_fetch_sub(&primary_references, result == CUDA_SUCCESS);
+	return result;
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
