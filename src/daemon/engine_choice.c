@@ -35,9 +35,14 @@ static bool is_temporal_high(const struct hb_tenancy *tenancy)
 	return hb_tenancy_is_high(tenancy) && !is_spatial(tenancy);
 }
 
+/*
+ * Also checks where its processes are: they may have joined without `hb run`, have their place from an earlier daemon, have
+ * found no MPS server, or have a new priority.
+ */
 static bool is_low_outside_mps(const struct hb_tenancy *tenancy)
 {
-	return hb_tenancy_is_low(tenancy) && tenancy->engine == HB_ENGINE_TURNS;
+	bool runs_outside = tenancy->n_members && !(tenancy->flags & HB_REGISTER_MPS);
+	return hb_tenancy_is_low(tenancy) && (tenancy->engine == HB_ENGINE_TURNS || runs_outside);
 }
 
 static bool requires_spatial(const struct hb_tenancy *tenancy)
@@ -57,11 +62,14 @@ static const struct hb_tenancy *find_other(const struct hb_daemon *daemon, const
 static int refuse_engine(const struct hb_tenancy *tenancy, const struct hb_tenancy *other, const char *why,
 			 struct hb_error *error)
 {
+	enum hb_engine engine = is_low_outside_mps(other) ? HB_ENGINE_TURNS
+				: other->engine           ? other->engine
+							  : HB_ENGINE_TEMPORAL;
 	return hb_error_set(error, -EBUSY,
 			    "engine %s: tenant %u (%s priority: %.100s) already uses the engine %s, and %s; "
 			    "wait until that tenant has ended, or start this one without --engine",
 			    names[tenancy->engine], other->number, hb_tenancy_is_low(other) ? "low" : "high",
-			    other->command, names[other->engine ? other->engine : HB_ENGINE_TEMPORAL], why);
+			    other->command, names[engine], why);
 }
 
 /* Whether the spatial engine is refused because of the driver. */
@@ -151,16 +159,6 @@ int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct
 		return refuse_engine(tenancy, other, "the spatial engine needs all programs inside the MPS server",
 				     error);
 	return 0;
-}
-
-void hb_engine_note_place(struct hb_tenancy *tenancy)
-{
-	if (tenancy->flags & HB_REGISTER_MPS)
-		return;
-	if (hb_tenancy_is_low(tenancy))
-		tenancy->engine = HB_ENGINE_TURNS;
-	else if (tenancy->engine == HB_ENGINE_TURNS)
-		tenancy->engine = HB_ENGINE_TEMPORAL;
 }
 
 bool hb_engine_uses_mps(const struct hb_tenancy *tenancy)

@@ -25,12 +25,6 @@
 int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct hb_error *error);
 /* Spatial turned out to be impossible: goes back to temporal if `auto` chose spatial. False: the user requested it. */
 bool hb_engine_fall_back(struct hb_tenancy *tenancy, const char *why);
-/*
- * Sets the engine of a tenant whose processes run already: they joined without `hb run`, have their place from an earlier
- * daemon, found no MPS server, or have a new priority. Low priority outside the MPS server takes turns, and keeps later tenants
- * from the spatial engine. Nothing is refused.
- */
-void hb_engine_note_place(struct hb_tenancy *tenancy);
 /* Whether the tenant's processes are to be clients of the MPS server. */
 bool hb_engine_uses_mps(const struct hb_tenancy *tenancy);
 /* The engine of a GPU with its present tenants. */

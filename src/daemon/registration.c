@@ -246,11 +246,11 @@ static int create_tenant(struct hb_daemon *daemon, const struct hb_peer *peer, c
 			hb_tenancy_free(grant->tenancy);
 		return result;
 	}
-	if (leads)
-		result = lead_tenant(grant->tenancy, peer, error);
-	if (page_fd >= 0 || !(request->flags & HB_REGISTER_CREATE))
-		hb_engine_note_place(grant->tenancy);
-	else if (result == 0)
+	if (!leads)
+		return 0;
+	result = lead_tenant(grant->tenancy, peer, error);
+	/* A tenant that comes with a page runs already. */
+	if (result == 0 && page_fd < 0 && request->flags & HB_REGISTER_CREATE)
 		result = prepare_engine(grant->tenancy, grant, error);
 	if (result < 0)
 		hb_tenancy_free(grant->tenancy);
@@ -376,10 +376,8 @@ size_t hb_register_environment(struct hb_tenancy *tenancy, char *text, size_t si
 	if (n < 0 || (size_t)n + sizeof "\0HB_MPS=1" > size)
 		return 0;
 	size_t length = (size_t)n + 1;
-	if (!inside) {
-		hb_engine_note_place(tenancy);
+	if (!inside)
 		return length;
-	}
 	tenancy->flags |= HB_REGISTER_MPS;
 	memcpy(text + length, "HB_MPS=1", sizeof "HB_MPS=1");
 	return length + sizeof "HB_MPS=1";

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/elastic_records.h"
-#include "daemon/engine_choice.h"
 #include "daemon/engine_runs.h"
 #include "daemon/gpu.h"
 #include "daemon/gpu_boards.h"
@@ -530,8 +529,6 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 	tenancy->rights = *rights;
 	tenancy->rights.elastic = before.elastic;
 	tenancy->rights.over = before.over;
-	if (new_priority)
-		hb_engine_note_place(tenancy);
 	if (change->fields & HB_SET_SLO && change->attainment_ppm)
 		tenancy->attainment_ppm = change->attainment_ppm;
 	if (change->fields & HB_SET_WEIGHT)

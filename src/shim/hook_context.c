@@ -177,13 +177,18 @@ static void forget_references(CUdevice device)
 		atomic_store(&references[device], 0);
 }
 
-static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
+static bool has_primary(CUdevice device)
 {
 	unsigned flags;
 	int active = 1;
+	return HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active;
+}
+
+static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
+{
 	if (!context)
 		return result;
-	if (HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active) {
+	if (!has_primary(device)) {
 		atomic_store(&primary[device], NULL);
 		note_gone(context);
 	} else {
@@ -215,54 +220,76 @@ RESET(cuDevicePrimaryCtxReset_v2)
 
 /* ---- green contexts ---- */
 
-static void note_green_leaves(CUcontext green)
+/*
+ * A green context shares memory and code of the primary context of its device, and has a reference to it. So the primary
+ * context may end with it if the program has no references of its own.
+ */
+struct green_context {
+	CUcontext context; /* under which the program uses it; NULL: unknown */
+	CUdevice device;   /* -1: unknown */
+};
+
+static struct green_context find_green(CUgreenCtx handle)
+{
+	struct green_context green = {.device = -1};
+	CUcontext popped;
+	if (HB_REAL(cuCtxFromGreenCtx)(&green.context, handle) != CUDA_SUCCESS)
+		return (struct green_context){.device = -1};
+	if (HB_REAL(cuCtxPushCurrent_v2)(green.context) == CUDA_SUCCESS) {
+		if (HB_REAL(cuCtxGetDevice)(&green.device) != CUDA_SUCCESS)
+			green.device = -1;
+		HB_REAL(cuCtxPopCurrent_v2)(&popped);
+	}
+	return green;
+}
+
+static void note_green_leaves(CUcontext context)
 {
 	hb_tenant_gpu_forget();
-	if (!green)
+	if (!context)
 		return;
-	hb_drain_context_leaves(green);
-	hb_capture_context_leaves(green);
-	hb_shim_spatial_context_leaves(green);
-	hb_split_context_leaves(green);
+	hb_drain_context_leaves(context);
+	hb_capture_context_leaves(context);
+	hb_shim_spatial_context_leaves(context);
+	hb_split_context_leaves(context);
 }
 
-/* Memory of a green context, and the marks of its kernels, end with the primary context. */
-static void note_green_left(CUcontext green, bool gone, bool primary_gone)
+/* Its memory, and the marks of its kernels, stay as long as the primary context. */
+static void note_green_gone(const struct green_context *green)
 {
-	if (!green)
+	uint64_t owner = (uint64_t)(uintptr_t)green->context;
+	hb_drain_context_gone(green->context);
+	hb_capture_context_left(green->context, true);
+	hb_shim_spatial_context_gone(green->context);
+	if (!has_primary(green->device)) {
+		hb_kernel_marks_forget_context(green->context);
+		hb_memory_drop_context(owner);
 		return;
-	if (gone) {
-		hb_drain_context_gone(green);
-		hb_shim_spatial_context_gone(green);
-	} else {
-		hb_drain_context_stays(green);
-		hb_shim_spatial_context_stays(green);
 	}
-	hb_capture_context_left(green, gone);
-	if (gone && primary_gone) {
-		hb_kernel_marks_forget_context(green);
-		hb_memory_drop_context((uint64_t)(uintptr_t)green);
-	}
+	CUcontext next = has_place(green->device) ? atomic_load(&primary[green->device]) : NULL;
+	if (next)
+		hb_memory_table_give_owned(owner, (uint64_t)(uintptr_t)next);
 }
 
-/* A green context has a reference to the primary context of its device, which may end with it if the program has none. */
-static CUresult destroy_green(CUgreenCtx context)
+static void note_green_stays(CUcontext context)
 {
-	CUcontext green, ends[HB_PAGE_GPUS] = {NULL};
-	bool primary_gone = false;
-	if (HB_REAL(cuCtxFromGreenCtx)(&green, context) != CUDA_SUCCESS)
-		green = NULL;
-	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++)
-		if (atomic_load(&references[device]) == 0)
-			ends[device] = begin_release(device);
-	note_green_leaves(green);
-	CUresult result = HB_WIDE(HB_REAL(cuGreenCtxDestroy)(context));
-	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++) {
-		end_release(ends[device], device, result);
-		primary_gone |= ends[device] && !atomic_load(&primary[device]);
-	}
-	note_green_left(green, result == CUDA_SUCCESS, primary_gone);
-	return result;
+	hb_drain_context_stays(context);
+	hb_capture_context_left(context, false);
+	hb_shim_spatial_context_stays(context);
+}
+
+static CUresult destroy_green(CUgreenCtx handle)
+{
+	struct green_context green = find_green(handle);
+	bool is_last = has_place(green.device) && atomic_load(&references[green.device]) == 0;
+	CUcontext ends = is_last ? begin_release(green.device) : NULL;
+	note_green_leaves(green.context);
+	CUresult result = HB_WIDE(HB_REAL(cuGreenCtxDestroy)(handle));
+	if (green.context && result == CUDA_SUCCESS)
+		note_green_gone(&green);
+	else if (green.context)
+		note_green_stays(green.context);
+	return end_release(ends, green.device, result);
 }
 
 CUresult hb_hook_cuGreenCtxDestroy(CUgreenCtx context)

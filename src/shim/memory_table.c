@@ -172,16 +172,29 @@ bool hb_memory_table_take_marked(uint64_t address, uint64_t bytes, struct hb_mem
 	return found;
 }
 
+static bool is_owned(const struct hb_memory_entry *entry, uint64_t owner)
+{
+	return (entry->kind == HB_MEMORY_POINTER || entry->kind == HB_MEMORY_ARRAY ||
+		entry->kind == HB_MEMORY_MIPMAP) &&
+	       entry->owner == owner;
+}
+
+void hb_memory_table_give_owned(uint64_t owner, uint64_t to)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_slots; i++)
+		if (is_owned(&slots[i], owner))
+			slots[i].owner = to;
+	pthread_mutex_unlock(&lock);
+}
+
 bool hb_memory_table_take_owned(uint64_t owner, struct hb_memory_entry *entry_out)
 {
 	bool found = false;
 	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < n_slots && !found; i++) {
-		unsigned kind = slots[i].kind;
-		if ((kind == HB_MEMORY_POINTER || kind == HB_MEMORY_ARRAY || kind == HB_MEMORY_MIPMAP) &&
-		    slots[i].owner == owner)
+	for (size_t i = 0; i < n_slots && !found; i++)
+		if (is_owned(&slots[i], owner))
 			found = copy_out(&slots[i], true, entry_out);
-	}
 	pthread_mutex_unlock(&lock);
 	return found;
 }

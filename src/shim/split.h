@@ -32,7 +32,7 @@ bool hb_split_is_possible(void);
 void *hb_split_way(unsigned fn, void *target);
 /*
  * split_image.c: before the driver destroys a context, after which another one may get its address. If the driver refuses, the
- * code is examined again at its next launch.
+ * modules of this context are no longer split.
  */
 void hb_split_context_leaves(CUcontext context);
 void hb_split_leave_in_child(void);

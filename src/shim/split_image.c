@@ -59,7 +59,7 @@ void hb_split_unlock(void)
 
 struct hb_split_image *hb_split_image_of(const void *handle)
 {
-	struct hb_split_image *image = images;
+	struct hb_split_image *image = handle ? images : NULL;
 	while (image && image->handle != handle)
 		image = image->next;
 	return image;

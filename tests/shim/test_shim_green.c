@@ -149,6 +149,8 @@ static void allocate_in_each(void)
 	OK(CU(cuMemAlloc_v2)(&in_primary, 20 * MIB));
 	destroy_green(green);
 	CHECK(used() == 30 * MIB);
+	OK(CU(cuCtxDestroy_v2)(context)); /* another context at the same address */
+	CHECK(used() == 30 * MIB);
 	/* The green context now has the last reference to the primary one. */
 	green = make_green(&context);
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));

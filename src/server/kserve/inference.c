@@ -100,9 +100,14 @@ enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes,
 	return *out ? HB_ANSWER_OK : hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 }
 
+uint64_t hb_inference_answer_bytes(uint64_t bytes, uint32_t n)
+{
+	return bytes + ANSWER_BYTES + (uint64_t)n * ANSWER_OUTPUT_BYTES;
+}
+
 bool hb_inference_reserve_outputs(struct hb_inference *infer, uint64_t bytes, uint32_t n)
 {
-	uint64_t all = bytes + ANSWER_BYTES + (uint64_t)n * ANSWER_OUTPUT_BYTES;
+	uint64_t all = hb_inference_answer_bytes(bytes, n);
 	if (all <= infer->reserved_bytes)
 		return true;
 	if (!hb_memory_charge_add(&infer->charge, all - infer->reserved_bytes))

@@ -103,6 +103,8 @@ bool hb_inference_has_large_outputs(const struct hb_inference *infer);
 /* Allocates memory for reading the request and charges it. Returns HB_ANSWER_OK, or the answer that was set. */
 enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes, void **out);
 
+/* Returns the most bytes that an answer has whose n outputs have `bytes` bytes together, as binary data. */
+uint64_t hb_inference_answer_bytes(uint64_t bytes, uint32_t n);
 /*
  * Reserves memory, before a batch runs, for n outputs of `bytes` bytes together and for an answer that has them as binary data,
  * so that the batch's results can be sent. If as much is reserved already, nothing changes. The outputs and their answer are both in

@@ -143,7 +143,7 @@ enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_mo
 	uint64_t bytes = set_output_shapes(infer, model);
 	if (hb_inference_reserve_outputs(infer, bytes, model->n_outputs))
 		return HB_ANSWER_OK;
-	if (bytes <= infer->charge.budget->limit_bytes)
+	if (hb_inference_answer_bytes(bytes, model->n_outputs) <= infer->charge.budget->limit_bytes)
 		return hb_inference_fail_memory_full(infer);
 	return hb_inference_fail(infer, HB_ANSWER_TOO_LARGE,
 				 "the outputs of this request have %" PRIu64
