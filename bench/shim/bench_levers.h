@@ -41,7 +41,7 @@ struct hb_split_known hb_split_shape_of(const struct hb_split_function *function
 /* Before an unsplit launch: starts a sample unless there are enough. True: call hb_split_time_end() after the launch. */
 bool hb_split_time_begin(const struct hb_split_known *known, CUstream stream);
 void hb_split_time_end(const struct hb_split_known *known, CUstream stream);
-void hb_split_times_context_gone(CUcontext context);
+void hb_split_times_context_leaves(CUcontext context);
 void hb_split_times_before_capture(void);
 void hb_split_times_leave_in_child(void);
 

@@ -17,7 +17,7 @@ const struct hb_shim_extension hb_shim_extension = {
 	.split = hb_bench_split,
 	.after_unsplit = hb_bench_after_unsplit,
 	.note_unsplit = hb_bench_note_unsplit,
-	.context_gone = hb_split_times_context_gone,
+	.context_leaves = hb_split_times_context_leaves,
 	.before_capture = hb_split_times_before_capture,
 	.leave_in_child = hb_split_times_leave_in_child,
 };

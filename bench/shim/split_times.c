@@ -142,7 +142,7 @@ void hb_split_time_end(const struct hb_split_known *known, CUstream stream)
 	pthread_mutex_unlock(&lock);
 }
 
-void hb_split_times_context_gone(CUcontext context)
+void hb_split_times_context_leaves(CUcontext context)
 {
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < SHAPES; i++)

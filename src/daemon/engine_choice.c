@@ -145,7 +145,7 @@ int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct
 					     "high-priority programs are all inside the MPS server or all outside",
 					     error);
 		if (find_other(daemon, tenancy, is_spatial_high))
-			return 0; /* the engine works already; to refuse one more program would protect nobody */
+			return 0; /* one more program in the server makes no difference to those outside */
 		if (hb_mask_guard_check(daemon, error) < 0)
 			return -EOPNOTSUPP;
 		if ((other = find_other(daemon, tenancy, is_low_outside_mps)))

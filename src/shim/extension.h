@@ -41,8 +41,8 @@ struct hb_shim_extension {
 	void (*after_unsplit)(const struct hb_split_launch *launch);
 	/* At each launch that is not split. */
 	void (*note_unsplit)(enum hb_split_reason reason);
-	/* After the driver destroyed a context. */
-	void (*context_gone)(CUcontext context);
+	/* Before the driver destroys a context. */
+	void (*context_leaves)(CUcontext context);
 	/* A capture begins. After this function returns, split() queries no event until the capture has ended. */
 	void (*before_capture)(void);
 

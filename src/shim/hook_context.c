@@ -64,24 +64,34 @@ CUresult hb_hook_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, u
 	return note_created(HB_REAL(cuCtxCreate_v4)(context, params, flags, device), context, device);
 }
 
+static void note_work_leaves(CUcontext context)
+{
+	hb_drain_context_leaves(context);
+	hb_capture_context_leaves(context);
+	hb_shim_spatial_context_leaves(context);
+	hb_split_context_leaves(context);
+}
+
+static void note_work_gone(CUcontext context)
+{
+	hb_drain_context_gone(context);
+	hb_capture_context_left(context, true);
+	hb_shim_spatial_context_gone(context);
+}
+
 /* Before a call that may destroy the context. Afterwards note_gone() or note_stays() is called. */
 static void note_leaves(CUcontext context)
 {
 	hb_tenant_gpu_forget();
 	if (!context)
 		return;
-	hb_drain_context_leaves(context);
-	hb_capture_context_leaves(context);
+	note_work_leaves(context);
 	hb_takeover_forget_context(context);
-	hb_shim_spatial_context_leaves(context);
-	hb_split_context_leaves(context);
 }
 
 static void note_gone(CUcontext context)
 {
-	hb_drain_context_gone(context);
-	hb_capture_context_left(context, true);
-	hb_shim_spatial_context_gone(context);
+	note_work_gone(context);
 	hb_kernel_marks_forget_context(context);
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }
@@ -243,24 +253,11 @@ static struct green_context find_green(CUgreenCtx handle)
 	return green;
 }
 
-static void note_green_leaves(CUcontext context)
-{
-	hb_tenant_gpu_forget();
-	if (!context)
-		return;
-	hb_drain_context_leaves(context);
-	hb_capture_context_leaves(context);
-	hb_shim_spatial_context_leaves(context);
-	hb_split_context_leaves(context);
-}
-
 /* Its memory, and the marks of its kernels, stay as long as the primary context. */
 static void note_green_gone(const struct green_context *green)
 {
 	uint64_t owner = (uint64_t)(uintptr_t)green->context;
-	hb_drain_context_gone(green->context);
-	hb_capture_context_left(green->context, true);
-	hb_shim_spatial_context_gone(green->context);
+	note_work_gone(green->context);
 	if (!has_primary(green->device)) {
 		hb_kernel_marks_forget_context(green->context);
 		hb_memory_drop_context(owner);
@@ -271,24 +268,19 @@ static void note_green_gone(const struct green_context *green)
 		hb_memory_table_give_owned(owner, (uint64_t)(uintptr_t)next);
 }
 
-static void note_green_stays(CUcontext context)
-{
-	hb_drain_context_stays(context);
-	hb_capture_context_left(context, false);
-	hb_shim_spatial_context_stays(context);
-}
-
 static CUresult destroy_green(CUgreenCtx handle)
 {
 	struct green_context green = find_green(handle);
 	bool is_last = has_place(green.device) && atomic_load(&references[green.device]) == 0;
 	CUcontext ends = is_last ? begin_release(green.device) : NULL;
-	note_green_leaves(green.context);
+	hb_tenant_gpu_forget();
+	if (green.context)
+		note_work_leaves(green.context);
 	CUresult result = HB_WIDE(HB_REAL(cuGreenCtxDestroy)(handle));
 	if (green.context && result == CUDA_SUCCESS)
 		note_green_gone(&green);
 	else if (green.context)
-		note_green_stays(green.context);
+		note_stays(green.context);
 	return end_release(ends, green.device, result);
 }
 

@@ -62,7 +62,7 @@ bool hb_memory_table_add_references(uint64_t handle, uint64_t serial, int change
 void hb_memory_table_mark(uint64_t address, uint64_t bytes, bool leaving);
 /* Removes one leaving mapping that begins in the range and copies it out. False: there is none. */
 bool hb_memory_table_take_marked(uint64_t address, uint64_t bytes, struct hb_memory_entry *entry_out);
-/* The entries that one context owns belong to another one, or to none (0), from now on. */
+/* The entries that one context owns belong to another one from now on. */
 void hb_memory_table_give_owned(uint64_t owner, uint64_t to);
 /* Removes one entry that this context owns and copies it out. False: there is none. */
 bool hb_memory_table_take_owned(uint64_t owner, struct hb_memory_entry *entry_out);

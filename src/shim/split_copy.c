@@ -214,7 +214,7 @@ static uint8_t *find_cubin(const struct hb_split_image *image, const char *name,
 	return found;
 }
 
-/* What a launch needs of a module, which another thread may free as soon as the lock is released. */
+/* A copy of what a launch needs to know of a module: another thread may free the module as soon as the lock is released. */
 struct copy_facts {
 	CUmodule module;
 	struct hb_spliced_kernel kernel;

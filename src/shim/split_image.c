@@ -278,8 +278,8 @@ void hb_split_context_leaves(CUcontext context)
 	pthread_mutex_lock(&lock);
 	drop_context(context);
 	pthread_mutex_unlock(&lock);
-	if (hb_shim_extension.context_gone)
-		hb_shim_extension.context_gone(context);
+	if (hb_shim_extension.context_leaves)
+		hb_shim_extension.context_leaves(context);
 }
 
 #define UNLOAD(name, type) \

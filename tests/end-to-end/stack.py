@@ -192,7 +192,7 @@ class Stack:
         self.configure(f"mps: {str(mps).lower()}\n{config}")
 
     def configure(self, text):
-        """Writes the configuration. A daemon that runs does not read it."""
+        """Writes the configuration. A running daemon reads it only after SIGHUP."""
         with open(os.path.join(self.folder, ".config/hummingbird/hummingbird.yaml"), "w", encoding="utf-8") as file:
             file.write(text)
 

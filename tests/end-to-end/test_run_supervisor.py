@@ -443,7 +443,7 @@ print("code", info.si_code, flush=True)
         os.close(fd)
 
 
-# Sleeps briefly each time: Python notices a signal that arrives just before a sleep only after it.
+# These programs sleep briefly, because Python notices a signal that arrives just before a sleep only after the sleep.
 CATCH = """
 import time
 try:

@@ -9,7 +9,7 @@ import unittest
 from stack import HB, LIMIT, SHIM, SIMCUDA, Stack, wait_until
 
 SPATIAL = ("--engine", "spatial")
-# What `hb run` would set, but for the MPS server: a script may set it as well.
+# The variables that `hb run` sets for low priority outside the MPS server. A script may set them as well.
 WITHOUT_HB_RUN = {"HB_TENANT": "5a" * 16, "HB_PRIORITY": "low", "HB_GPU": "sim", "LD_LIBRARY_PATH": SHIM + ":" + SIMCUDA,
                   "HB_REAL_LIBCUDA": SIMCUDA + "/libcuda.so.1"}
 
@@ -132,6 +132,13 @@ class Spatial(unittest.TestCase):
                 program.go()
                 program.output()
 
+    def check_excluded(self, stack, low):
+        """While this program runs, outside the MPS server, the engine is refused. Ends the program."""
+        said = refused(stack.start("high", "work", 1, options=SPATIAL))
+        self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
+        low.signal(signal.SIGTERM)
+        self.assertTrue(low.result()["right"])
+
     def test_low_outside_the_server_excludes_the_engine_after_a_restart(self):
         """The new daemon knows from the processes themselves that they run outside the MPS server."""
         with Stack(mps=False) as stack:
@@ -143,10 +150,7 @@ class Spatial(unittest.TestCase):
             stack.configure("mps: true\n")
             stack.start_daemon()
             wait_until("low has registered again", stack.tenants)
-            said = refused(stack.start("high", "work", 1, options=SPATIAL))
-            self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
-            low.signal(signal.SIGTERM)
-            self.assertTrue(low.result()["right"])
+            self.check_excluded(stack, low)
 
     def test_low_without_hb_run_excludes_the_engine(self):
         with Stack() as stack:
@@ -154,10 +158,7 @@ class Spatial(unittest.TestCase):
             low = stack.bare("train", 1000, 0, **WITHOUT_HB_RUN)
             low.expect("running")
             wait_until("low has registered", stack.tenants)
-            said = refused(stack.start("high", "work", 1, options=SPATIAL))
-            self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
-            low.signal(signal.SIGTERM)
-            self.assertTrue(low.result()["right"])
+            self.check_excluded(stack, low)
 
     def test_high_that_becomes_low_excludes_the_engine(self):
         with Stack() as stack:
@@ -165,10 +166,7 @@ class Spatial(unittest.TestCase):
             program.expect("running")
             subprocess.run([HB, "set", str(stack.tenants()[0]["id"]), "--gpu", "sim", "--priority", "low"],
                            env=stack.environment, check=True, capture_output=True, timeout=LIMIT)
-            said = refused(stack.start("high", "work", 1, options=SPATIAL))
-            self.assertRegex(said, r"tenant \d+ \(low priority: .*\) already uses the engine turns")
-            program.signal(signal.SIGTERM)
-            self.assertTrue(program.result()["right"])
+            self.check_excluded(stack, program)
 
     def test_a_configured_engine_yields_to_low_outside_the_server(self):
         with Stack(config="engine: spatial\n") as stack:

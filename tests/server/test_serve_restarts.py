@@ -8,7 +8,7 @@ import unittest
 from serve_process import TENSORS, Requests, wait_until
 from worker_programs import HAVE_NUMPY, HEAD, WORKER, appears, serve
 
-CRASHES = HEAD + """
+ENDS = """
 def infer(x):
     if x[0, 0] == 666:
         os._exit(7)
@@ -16,6 +16,7 @@ def infer(x):
 
 worker.serve(infer)
 """
+CRASHES = HEAD + ENDS
 BREAKS = HEAD + """
 import ctypes
 ctypes.CDLL(os.environ["HB_FAKE_CUDA"])
@@ -36,14 +37,7 @@ STARTS_LATE = HEAD + """
 if os.path.exists("started"):
     wait_for("go")
 there("started")
-
-def infer(x):
-    if x[0, 0] == 666:
-        os._exit(7)
-    return x
-
-worker.serve(infer)
-"""
+""" + ENDS
 HANGS = HEAD + """
 def infer(x):
     there("runs")

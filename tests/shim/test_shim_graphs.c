@@ -23,16 +23,21 @@ static unsigned sms_of_a_graph(CUgraphExec exec)
 	return atomic_load(&spatial_sms_seen);
 }
 
-static void launch_a_graph_made_beside_high(void)
+/* The graph is instantiated, and its kernel runs on this number of SMs. Ends the scenario. */
+static void instantiate_and_check(CUgraph graph, unsigned sms)
 {
 	CUgraphExec exec;
-	spatial_begin();
-	CUgraph graph = capture_a_graph();
 	OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
-	CHECK(sms_of_a_graph(exec) == 100);
+	CHECK(sms_of_a_graph(exec) == sms);
 	OK(CU(cuGraphExecDestroy)(exec));
 	OK(CU(cuGraphDestroy)(graph));
 	spatial_end();
+}
+
+static void launch_a_graph_made_beside_high(void)
+{
+	spatial_begin();
+	instantiate_and_check(capture_a_graph(), 100);
 }
 
 static void change_a_graph_beside_high(void)
@@ -70,34 +75,24 @@ static void change_a_graph_beside_high(void)
 /* Its blocks wait for each other, so each must have its SM. */
 static void launch_a_graph_with_a_cooperative_kernel(void)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 	spatial_begin();
 	OK(CU(cuStreamBeginCapture_v2)(spatial_stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	OK(CU(cuLaunchCooperativeKernel)(spatial_look, 132, 1, 1, 512, 1, 1, 0, spatial_stream, NULL));
 	OK(CU(cuStreamEndCapture)(spatial_stream, &graph));
-	OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
-	CHECK(sms_of_a_graph(exec) == 132);
-	OK(CU(cuGraphExecDestroy)(exec));
-	OK(CU(cuGraphDestroy)(graph));
-	spatial_end();
+	instantiate_and_check(graph, 132);
 }
 
 static void make_a_kernel_of_a_graph_cooperative(void)
 {
 	CUkernelNodeAttrValue cooperative = {.cooperative = 1};
 	CUgraphNode node;
-	CUgraphExec exec;
 	size_t n = 1;
 	spatial_begin();
 	CUgraph graph = capture_a_graph();
 	OK(CU(cuGraphGetNodes)(graph, &node, &n));
 	OK(CU(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative));
-	OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
-	CHECK(sms_of_a_graph(exec) == 132);
-	OK(CU(cuGraphExecDestroy)(exec));
-	OK(CU(cuGraphDestroy)(graph));
-	spatial_end();
+	instantiate_and_check(graph, 132);
 }
 
 static void graphs_with_cooperative_kernels_get_no_masks(void **state)

@@ -39,9 +39,8 @@ bool hb_grpc_call_infers(const struct hb_grpc_call *call)
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes)
 {
 	/* Small requests like ServerLive are answered even if the memory budget is used up. */
-	bool charged = call->infer                   ? hb_inference_charge_answer(call->infer, &call->charge, bytes)
-		       : bytes <= SMALL_ANSWER_BYTES ? true
-						     : hb_memory_charge_add(&call->charge, bytes);
+	bool charged = call->infer ? hb_inference_charge_answer(call->infer, &call->charge, bytes)
+				   : bytes <= SMALL_ANSWER_BYTES || hb_memory_charge_add(&call->charge, bytes);
 	if (!charged) {
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_MEMORY_FULL), "%s", HB_MEMORY_FULL);
 		return NULL;
@@ -456,9 +455,7 @@ bool hb_grpc_call_begin(struct hb_grpc_call *call)
 
 uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call)
 {
-	uint64_t most = call->grpc->config.body_bytes,
-		 other = call->method->right == HB_RIGHT_HEALTH ? HB_HEALTH_BYTES_MAX : HB_CONTROL_BYTES_MAX;
-	return hb_grpc_call_infers(call) || most < other ? most : other;
+	return hb_access_size_limit(call->method->right, hb_grpc_call_infers(call), call->grpc->config.body_bytes);
 }
 
 bool hb_grpc_call_grow(struct hb_grpc_call *call, size_t bytes)

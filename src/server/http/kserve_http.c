@@ -280,14 +280,6 @@ static void refuse_bad_lengths(void)
 	}
 }
 
-/* Returns the largest size that the body of the call may have. */
-static uint64_t find_body_limit(const struct hb_http_call *call)
-{
-	uint64_t most = call->http->config.body_bytes,
-		 other = call->right == HB_RIGHT_HEALTH ? HB_HEALTH_BYTES_MAX : HB_CONTROL_BYTES_MAX;
-	return call->model || most < other ? most : other;
-}
-
 /* Begins a request whose head has arrived. False: no memory is left. */
 static bool begin_call(struct hb_http_call *call, const char *url, const char *method, const char *version)
 {
@@ -312,7 +304,7 @@ static bool begin_call(struct hb_http_call *call, const char *url, const char *m
 		hb_http_check_access(call, url, method);
 	if (call->refused)
 		return true;
-	call->body_limit = find_body_limit(call);
+	call->body_limit = hb_access_size_limit(call->right, call->model, http->config.body_bytes);
 	uint64_t at_once = call->body_limit < ANNOUNCED_BYTES_MAX ? call->body_limit : ANNOUNCED_BYTES_MAX;
 	if (bytes > http->config.body_bytes)
 		call->refused = 413;

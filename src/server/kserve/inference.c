@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What surrounds the data of an answer has at most so many bytes, and so many more for each output: names, types and shapes. */
+/* The most bytes of an answer beside the data of its outputs: of the answer, and of name, type and shape of each output. */
 #define ANSWER_BYTES 1024
 #define ANSWER_OUTPUT_BYTES 1024
 #define LARGE_OUTPUT_BYTES (256 * 1024) /* takes 0.1 ms to copy, or 10 ms to write as text */

@@ -17,13 +17,6 @@
 
 #include "server/kserve/inference.h"
 
-/*
- * Bytes that a request other than inference may have: JSON that is read into a tree takes up to 60 times as much memory.
- */
-#define HB_CONTROL_BYTES_MAX (1 << 20)
-/* Bytes that a request for the health of the server may have: it needs none, and every client may send it. */
-#define HB_HEALTH_BYTES_MAX 256
-
 /* Texts for a load that failed: the message (model, reason), and two reasons. */
 #define HB_LOAD_FAILED "failed to load '%s': %s"
 #define HB_LOAD_NO_SERVER "the server is going down"

@@ -144,7 +144,6 @@ static int64_t await_until_ns(const struct hb_scheduler *scheduler)
 static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *first = find_most_urgent(scheduler, HB_SCHEDULER_HIGH, 0);
-	int64_t until_ns = await_until_ns(scheduler);
 	if (!first)
 		return false;
 	struct hb_plan flights;
@@ -165,6 +164,7 @@ static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 			best_cost = cost;
 		}
 	}
+	int64_t until_ns = await_until_ns(scheduler);
 	if (now_ns < until_ns && should_wait(scheduler, now_ns, &flights, first, best, best_cost)) {
 		scheduler->policy_wake_ns = until_ns < scheduler->policy_wake_ns ? until_ns : scheduler->policy_wake_ns;
 		return false;

@@ -19,6 +19,10 @@
 #define ID_OF_USER (UINT64_C(1) << 32)
 #define ID_OF_TOKEN (UINT64_C(2) << 32)
 
+/* A health call needs no body, and every client may send it. JSON that is read into a tree takes up to 60 times as much memory. */
+#define HEALTH_BYTES_MAX 256
+#define CONTROL_BYTES_MAX (1 << 20)
+
 struct hb_access {
 	struct hb_access_config config;
 	pthread_rwlock_t lock; /* guards tokens */
@@ -190,6 +194,12 @@ struct hb_caller hb_access_identify(struct hb_access *access, const struct hb_ac
 		caller.rights |= HB_RIGHT_SHARED_MEMORY;
 	explicit_bzero(&token, sizeof(token));
 	return caller;
+}
+
+uint64_t hb_access_size_limit(enum hb_right right, bool infers, uint64_t most)
+{
+	uint64_t other = right == HB_RIGHT_HEALTH ? HEALTH_BYTES_MAX : CONTROL_BYTES_MAX;
+	return infers || most < other ? most : other;
 }
 
 enum hb_refusal hb_access_check(struct hb_access *access, const struct hb_caller *caller, enum hb_right right)

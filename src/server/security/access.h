@@ -76,6 +76,8 @@ void hb_access_free(struct hb_access *access);
 int hb_access_reload(struct hb_access *access, struct hb_error *error);
 
 struct hb_caller hb_access_identify(struct hb_access *access, const struct hb_access_request *request);
+/* Returns the most bytes that the body of a call may have which needs `right`; `most` is the limit of inference. */
+uint64_t hb_access_size_limit(enum hb_right right, bool infers, uint64_t most);
 /* Returns whether the caller may make a call that needs `right`, and counts refusals. */
 enum hb_refusal hb_access_check(struct hb_access *access, const struct hb_caller *caller, enum hb_right right);
 /* Returns the text for the client. It names the option that would allow the call. */
