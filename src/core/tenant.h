@@ -67,7 +67,7 @@ struct hb_request {
 	int64_t took_ns;     /* its duration; if paced, the mean of the last requests (decide/token_pace.h) */
 	bool paced;          /* the objective applies to that mean */
 	bool credit_open;    /* paced, and LP may delay the next token (decide/token_credit.h) */
-	bool overdrawn;      /* paced, and the credit is so far below 0 that an answer of 32 tokens may have missed */
+	bool overdrawn;      /* paced, and the credit is so far below 0 that an answer of 64 tokens may have missed */
 	bool measured;       /* harm_ns is known */
 	int64_t harm_ns;     /* delay of the request caused by LP */
 	uint32_t kind;       /* below HB_REQUEST_KINDS */

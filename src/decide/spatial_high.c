@@ -19,9 +19,15 @@
 #define NEW_EVERY 16
 /* The time alone is smoothed with a weight of 1/8 for each request. */
 #define MEAN_SHIFT 3
-/* Tokens beside LP without a limit until their mean is judged, first roughly, and requests until the next try if it is too long. */
+/* The credit of tokens is at most this many times the SLO, so that steps that read a prompt do not use it up at once. */
+#define CREDIT_SLOS 2
+/*
+ * Tokens beside LP without a limit until their mean is judged, first roughly; the mean of how many is judged later; and
+ * requests until the next try if it is too long.
+ */
 #define FREE_FIRST 2
 #define FREE_LEAST 8
+#define FREE_MEAN 16
 #define FREE_PAUSE 4096
 #define FREE_PAUSE_MOST 65536
 /*
@@ -85,6 +91,7 @@ void hb_spatial_high_init(struct hb_spatial_high *high, struct hb_spatial_beacon
 	hb_spatial_kinds_init(&high->kinds, sms);
 	high->new_left = NEW_MOST;
 	high->last_end_ns = -1;
+	high->pace.credit_slos = CREDIT_SLOS;
 	if (!beacon)
 		return;
 	put64(&beacon->end_ns, 0);
@@ -238,8 +245,8 @@ static bool is_overdrawn(const struct hb_spatial_high *high)
 static void learn_free_token(struct hb_spatial_free_tokens *free, int64_t slo_ns, int64_t took_ns)
 {
 	free->n++;
-	free->mean_ns += (took_ns - free->mean_ns) / (int64_t)(free->n < FREE_LEAST ? free->n : FREE_LEAST);
-	int64_t most_ns = free->n < FREE_LEAST ? 2 * slo_ns : slo_ns + slo_ns / 4;
+	free->mean_ns += (took_ns - free->mean_ns) / (int64_t)(free->n < FREE_MEAN ? free->n : FREE_MEAN);
+	int64_t most_ns = free->n < FREE_LEAST ? 3 * slo_ns : slo_ns + slo_ns / 4;
 	if (free->n >= FREE_FIRST && free->mean_ns > most_ns) {
 		uint32_t pause = !free->pause                    ? FREE_PAUSE
 				 : free->pause < FREE_PAUSE_MOST ? 2 * free->pause

@@ -4,8 +4,8 @@
  * caller at a time.
  *
  * The user of a language model sees the mean time per token (token_pace.h). With an SLO of D each token may take 15/16 D.
- * If it takes less, the difference is added to the credit, up to D. If it takes more, the difference is subtracted, down
- * to -16 D. The time of a token counts from the end of the one before, if it begins within HB_PACE_GAP_NS of that.
+ * If it takes less, the difference is added to the credit, up to D (temporal engine) or 2 D (spatial engine). If it takes
+ * more, the difference is subtracted, down to -16 D. The time of a token counts from the end of the one before, if it begins within HB_PACE_GAP_NS of that.
  *
  * The credit is open from the moment when it exceeds 3/4 D until it is D / 2 or less. Half of it stays as a margin for
  * steps that are long without LP.
@@ -26,7 +26,10 @@
  * a token late, what later tokens take above 15/16 D comes on top. Steps that take more than 15/16 D without LP are not
  * covered by this bound.
  *
- * Example. D = 8 ms, so a token may take 7.5 ms. Tokens take 3 ms alone: after two of them the credit is 8 ms, the most
+ * In the spatial engine, where the credit is at most 2 D, D / 2 is 3/2 D in this formula, so it covers 32 tokens if T is at
+ * most 23/16 D.
+ *
+ * Example of the temporal engine. D = 8 ms, so a token may take 7.5 ms. Tokens take 3 ms alone: after two of them the credit is 8 ms, the most
  * that there may be, so LP may delay the next ones. They are eager and wait for LP in several gaps,
  * so beside LP they take 9.5 ms: after two of these the credit is 4 ms (8 - 2 - 2), and LP stops for one token, which brings
  * it back to 8 ms. So LP delays two tokens of three.
@@ -45,8 +48,11 @@ struct hb_token_credit {
 	bool is_open;      /* LP may delay tokens */
 };
 
-/* A token of a service with this SLO (more than 0) took this time, counted from the end of the one before. */
-void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns);
+/*
+ * A token of a service with this SLO (more than 0) took this time, counted from the end of the one before. The credit is at
+ * most most_slos times the SLO.
+ */
+void hb_token_credit_note(struct hb_token_credit *credit, int64_t slo_ns, int64_t took_ns, uint32_t most_slos);
 /* The time that the next token may take: 15/16 of the SLO plus the credit. Below 0 if earlier tokens used up more than that. */
 int64_t hb_token_credit_most_ns(const struct hb_token_credit *credit, int64_t slo_ns);
 

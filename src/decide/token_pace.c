@@ -58,7 +58,7 @@ enum hb_pace hb_token_pace_note(struct hb_token_pace *pace, int64_t slo_ns, int6
 		return HB_PACE_NONE;
 	}
 	if (slo_ns)
-		hb_token_credit_note(&pace->credit, slo_ns, own->took_ns);
+		hb_token_credit_note(&pace->credit, slo_ns, own->took_ns, pace->credit_slos ? pace->credit_slos : 1);
 	*times = mean;
 	return pace->n == HB_PACE_TOKENS ? HB_PACE_WINDOW : HB_PACE_BETWEEN;
 }

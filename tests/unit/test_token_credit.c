@@ -13,11 +13,11 @@
 static void lp_may_delay_until_half_of_the_credit_is_used_up(void **state)
 {
 	struct hb_token_credit credit = {0};
-	hb_token_credit_note(&credit, SLO_NS, MS);
+	hb_token_credit_note(&credit, SLO_NS, MS, 1);
 	assert_true(credit.is_open);
-	hb_token_credit_note(&credit, SLO_NS, 9 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 9 * MS, 1);
 	assert_true(credit.is_open);
-	hb_token_credit_note(&credit, SLO_NS, 9 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 9 * MS, 1);
 	assert_false(credit.is_open);
 	assert_int_equal(credit.credit_ns, 7 * MS / 2);
 }
@@ -25,12 +25,12 @@ static void lp_may_delay_until_half_of_the_credit_is_used_up(void **state)
 static void it_takes_three_quarters_of_the_objective_to_begin(void **state)
 {
 	struct hb_token_credit credit = {0};
-	hb_token_credit_note(&credit, SLO_NS, 4 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 4 * MS, 1);
 	assert_false(credit.is_open);
-	hb_token_credit_note(&credit, SLO_NS, 4 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 4 * MS, 1);
 	assert_true(credit.is_open);
 	/* Half of it is enough to continue. */
-	hb_token_credit_note(&credit, SLO_NS, 10 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 10 * MS, 1);
 	assert_true(credit.is_open);
 }
 
@@ -38,11 +38,11 @@ static void the_next_token_may_use_up_the_credit(void **state)
 {
 	struct hb_token_credit credit = {0};
 	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 15 * MS / 2);
-	hb_token_credit_note(&credit, SLO_NS, 3 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 3 * MS, 1);
 	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 12 * MS);
-	hb_token_credit_note(&credit, SLO_NS, 16 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 16 * MS, 1);
 	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), 7 * MS / 2);
-	hb_token_credit_note(&credit, SLO_NS, 100 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 100 * MS, 1);
 	assert_int_equal(hb_token_credit_most_ns(&credit, SLO_NS), -89 * MS);
 }
 
@@ -50,20 +50,28 @@ static void a_long_calm_time_gives_the_credit_of_one_token(void **state)
 {
 	struct hb_token_credit credit = {0};
 	for (int i = 0; i < 100; i++)
-		hb_token_credit_note(&credit, SLO_NS, 2 * MS);
+		hb_token_credit_note(&credit, SLO_NS, 2 * MS, 1);
 	assert_int_equal(credit.credit_ns, SLO_NS);
+}
+
+static void the_caller_may_allow_more_credit(void **state)
+{
+	struct hb_token_credit credit = {0};
+	for (int i = 0; i < 100; i++)
+		hb_token_credit_note(&credit, SLO_NS, 2 * MS, 2);
+	assert_int_equal(credit.credit_ns, 2 * SLO_NS);
 }
 
 static void old_debt_is_forgotten(void **state)
 {
 	struct hb_token_credit credit = {0};
 	for (int i = 0; i < 100; i++)
-		hb_token_credit_note(&credit, SLO_NS, 30 * MS);
+		hb_token_credit_note(&credit, SLO_NS, 30 * MS, 1);
 	assert_int_equal(credit.credit_ns, -HB_PACE_TOKENS * SLO_NS);
 	for (int i = 0; i < 24; i++) /* 5.5 ms each: -128 to 4 ms */
-		hb_token_credit_note(&credit, SLO_NS, 2 * MS);
+		hb_token_credit_note(&credit, SLO_NS, 2 * MS, 1);
 	assert_false(credit.is_open);
-	hb_token_credit_note(&credit, SLO_NS, 2 * MS);
+	hb_token_credit_note(&credit, SLO_NS, 2 * MS, 1);
 	assert_true(credit.is_open);
 }
 
@@ -81,7 +89,7 @@ static void every_answer_keeps_the_objective(void **state)
 			took_ns[i] += (int64_t)hb_rng_below(&rng, 4 * MS);
 			delayed++;
 		}
-		hb_token_credit_note(&credit, SLO_NS, took_ns[i]);
+		hb_token_credit_note(&credit, SLO_NS, took_ns[i], 1);
 	}
 	int64_t sum_ns = 0, longest_ns = 0;
 	for (int i = 0; i < TOKENS; i++) {
@@ -100,6 +108,7 @@ int main(void)
 		cmocka_unit_test(it_takes_three_quarters_of_the_objective_to_begin),
 		cmocka_unit_test(the_next_token_may_use_up_the_credit),
 		cmocka_unit_test(a_long_calm_time_gives_the_credit_of_one_token),
+		cmocka_unit_test(the_caller_may_allow_more_credit),
 		cmocka_unit_test(old_debt_is_forgotten),
 		cmocka_unit_test(every_answer_keeps_the_objective),
 	};
