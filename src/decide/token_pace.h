@@ -55,8 +55,8 @@ struct hb_token_pace {
 	uint32_t of;          /* requests that chained_ppm is a mean of; at most HB_CHAIN_OF */
 	uint32_t chained_ppm; /* share of requests that followed the one before */
 	bool tokens;
-	int64_t best_ns;  /* least mean of a window without LP's part; rises slowly; 0 = not known */
-	int64_t ended_ns; /* end of the last request; 0 = there was none */
+	int64_t best_ns;      /* least mean of a window without LP's part; rises slowly; 0 = not known */
+	int64_t ended_ns;     /* end of the last request; 0 = there was none */
 	uint32_t credit_slos; /* most credit, in SLOs; 0 = 1. Set by the caller */
 	struct hb_token_credit
 		credit; /* while the service makes tokens and has an objective that is not shorter than its pace */
