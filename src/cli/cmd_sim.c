@@ -63,7 +63,7 @@ static const char help[] =
 	"output:\n"
 	"  --json           one object; an array of objects for several modes\n"
 	"  --every TIME     also show what happened in each interval of this length\n"
-	"  --latencies      in that JSON also the latency of every request, in ns\n"
+	"  --latencies      in that JSON also the latencies and the ends of all requests, in ns\n"
 	"  --report FILE    an HTML page with charts; it needs a browser with JavaScript and no\n"
 	"                   network. Each chart has a button that saves it as SVG\n"
 	"  --timeline FILE  every kernel of one mode, for ui.perfetto.dev\n"

@@ -22,7 +22,7 @@
 /* A mode keeps a service's SLO when this share of its requests is within the SLO. */
 #define HB_SIM_SLO_KEPT 0.95
 
-/* Writes one object, or with `array` an array of n objects, and a newline. With `latencies` it has the latency of every request. */
+/* Writes one object, or with `array` an array of n objects, and a newline. With `latencies` it has the latencies and the ends of all requests. */
 int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, bool latencies,
 			 struct hb_error *error);
 

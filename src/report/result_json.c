@@ -41,11 +41,11 @@ static json_t *pack_microseconds(int64_t ns, bool known)
 	return known ? pack_number((double)ns / 1e3, 3) : json_null();
 }
 
-static json_t *pack_latencies(const struct hb_sim_high *high)
+static json_t *pack_times(const int64_t *times_ns, uint64_t n)
 {
 	json_t *list = json_array();
-	for (uint64_t i = 0; i < high->requests; i++)
-		json_array_append_new(list, json_integer(high->latency_ns[i]));
+	for (uint64_t i = 0; i < n; i++)
+		json_array_append_new(list, json_integer(times_ns[i]));
 	return list;
 }
 
@@ -59,8 +59,10 @@ static json_t *pack_high(const struct hb_sim_high *high, bool latencies, struct 
 		pack_microseconds(high->p90_ns, known), "p99_us", pack_microseconds(high->p99_ns, known), "max_us",
 		pack_microseconds(high->max_ns, known), "slo_us", pack_microseconds(high->slo_ns, high->slo_ns > 0),
 		"attainment", pack_number(high->attainment, 6));
-	if (packed && latencies)
-		json_object_set_new(packed, "latency_ns", pack_latencies(high));
+	if (packed && latencies) {
+		json_object_set_new(packed, "latency_ns", pack_times(high->latency_ns, high->requests));
+		json_object_set_new(packed, "end_ns", pack_times(high->end_ns, high->requests));
+	}
 	return packed;
 }
 

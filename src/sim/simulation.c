@@ -229,6 +229,8 @@ static void fill_high(struct hb_sim_high *out, struct hb_program *program)
 	out->requests = program->n_latency;
 	out->latency_ns = program->latency_ns;
 	program->latency_ns = NULL;
+	out->end_ns = program->end_ns;
+	program->end_ns = NULL;
 	out->p50_ns = percentile(out->latency_ns, out->requests, 0.5);
 	out->p90_ns = percentile(out->latency_ns, out->requests, 0.9);
 	out->p99_ns = percentile(out->latency_ns, out->requests, 0.99);

@@ -20,6 +20,7 @@ import unittest
 SOURCE = sys.argv.pop(1)
 sys.path.insert(0, os.path.join(SOURCE, "bench/llm"))
 import azure_excerpt  # noqa: E402  pylint: disable=wrong-import-position
+import llm_imitate  # noqa: E402  pylint: disable=wrong-import-position
 import llm_load  # noqa: E402  pylint: disable=wrong-import-position
 import llm_phases  # noqa: E402  pylint: disable=wrong-import-position
 import llm_results  # noqa: E402  pylint: disable=wrong-import-position
@@ -300,6 +301,34 @@ class Bookkeeping(unittest.TestCase):
         self.assertEqual((args.places, args.peers), (["native", "nvshare", "reef"], {"nvshare": folder}))
         places = {name: llm_suite.Place(name, None, args) for name in args.places + ["spatial"]}
         self.assertEqual([name for name, place in places.items() if place.takes_objective()], ["spatial"])
+
+
+class Imitation(unittest.TestCase):
+    def test_steps_are_those_of_the_server(self):
+        steps, answers = llm_imitate.plan_steps([(0.5, 600, 3), (0.5, 16, 2), (9.0, 16, 1)], 2.0, 10.0, 4096)
+        # 600 tokens of a prompt are two mixed steps, the second prompt is one; then both decode, and the third comes alone.
+        self.assertEqual([mixed for _, _, mixed in steps], [True, True, True, False, True])
+        self.assertEqual([round(ms, 2) for _, ms, _ in steps], [14.0, 7.38, 6.25, 2.0, 6.25])
+        self.assertEqual(steps[0][0], 0.5)
+        self.assertAlmostEqual(steps[1][0], 0.5 + 0.01408)
+        self.assertEqual(sorted(answers), [(1, 3, 3), (2, 3, 2), (4, 4, 1)])
+
+    def test_answers_are_judged_by_their_mean(self):
+        ends = [10e6, 20e6, 32e6]
+        self.assertEqual(llm_imitate.times_per_token([(0, 2, 3), (1, 2, 2), (1, 1, 1), (2, 3, 2)], ends), [11, 12])
+
+    def test_a_trace_has_an_iteration_for_each_step(self):
+        lines = list(llm_imitate.trace_lines([(0, 2.0, False), (0.1, 6.0, True)]))
+        self.assertEqual(len(lines), 1 + llm_imitate.DECODE_KERNELS + llm_imitate.MIXED_KERNELS)
+        self.assertTrue(lines[1].startswith("llm_server,0,kernel,decode0,0.00,124.00,132x1x1"))
+        self.assertTrue(lines[-1].startswith("llm_server,1,kernel,mixed3,5900.00,99.00,264x1x1"))
+
+    def test_wrong_options_are_refused(self):
+        good = ["--decode", "1", "--mixed", "5", "--rate", "20", "--slo", "4"]
+        self.assertEqual(llm_imitate.parse(good).skip, [0, 137])
+        for wrong in (["--skip", "a"], ["--rate", "0"], ["--kv-tokens", "16"], ["--slo", "x"]):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                llm_imitate.parse(good + wrong)
 
 
 class Phases(unittest.TestCase):
