@@ -7,11 +7,13 @@
 The steps are those of the benchmark's server (llm_blocks.py) under the arrivals and lengths of the Azure trace: a step that only
 decodes takes --decode ms. One that also reads n tokens of a prompt, at most 512, takes 0.6 + 0.4 n / 256 times --mixed ms. The
 steps are planned as if each took its time alone. If the GPU is late, steps queue; they do not serve more texts then, as real
-ones do. The output has one line for each way of sharing: LP relative to alone, the share of answers whose time per token is
-within --slo, and the median and the p99 of that time. docs/decisions/0049-more-credit.md compares it with an H200.
+ones do. The simulation goes on until they have ended. The output has one line for each way of sharing: LP relative to alone in
+the whole seconds until the last step was due, the share of answers whose time per token is within --slo, and the median and
+the p99 of that time. docs/decisions/0049-more-credit.md compares it with an H200.
 """
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -32,12 +34,13 @@ HOST_MS = 0.08                     # between two steps
 DECODE_KERNELS, MIXED_KERNELS = 16, 60
 LEAST_MIXED = 0.6                  # time of a mixed step with few tokens of a prompt, relative to one with TYPICAL tokens
 TYPICAL = 256
+ENOUGH = 2                         # simulated time, relative to the time until the last step was due
 
 
 def plan_steps(requests, decode_ms, mixed_ms, kv_tokens):
     """Plans the steps of `requests` (due in seconds, prompt, answer). Returns the steps (begin in seconds, ms, mixed or not)
     and the answers (first step, last step, tokens)."""
-    scheduler = Scheduler(BlockPool(kv_tokens // BLOCK), BLOCK, BATCH, CHUNK, LONGEST)
+    scheduler = Scheduler(BlockPool(kv_tokens // BLOCK + 1), BLOCK, BATCH, CHUNK, LONGEST)
     steps, answers, first, waiting, now = [], [], {}, list(requests), 0.0
     while True:
         while waiting and waiting[0][0] <= now:
@@ -70,9 +73,15 @@ def trace_lines(steps):
 
 
 def times_per_token(answers, ends_ns):
-    """Milliseconds for each token of the answers that ended, in ascending order."""
-    return sorted((ends_ns[last] - ends_ns[begin]) / (tokens - 1) / 1e6
-                  for begin, last, tokens in answers if tokens > 1 and last < len(ends_ns))
+    """Milliseconds for each token of the answers, in ascending order; infinite for one that did not end."""
+    return sorted((ends_ns[last] - ends_ns[begin]) / (tokens - 1) / 1e6 if last < len(ends_ns) else math.inf
+                  for begin, last, tokens in answers if tokens > 1)
+
+
+def low_until(result, seconds):
+    """Mean speed of low priority relative to alone in the whole seconds until this moment."""
+    shares = [one["low_relative"] for one in result["intervals"][:int(seconds)]]
+    return sum(shares) / len(shares)
 
 
 def simulate(args, folder, steps):
@@ -83,7 +92,7 @@ def simulate(args, folder, steps):
     with open(arrivals, "w", encoding="utf-8") as file:
         file.writelines(f"{begin:.6f}\n" for begin, _, _ in steps)
     command = [args.hb, "sim", "--trace", args.trace, "--trace", trace, "--high", f"{NAME}:graph@file:{arrivals},slo={args.slo}ms",
-               "--low", args.low, "--sharing", args.sharing, "--seconds", f"{steps[-1][0] + 1:.0f}", "--json", "--latencies"]
+               "--low", args.low, "--sharing", args.sharing, "--seconds", f"{ENOUGH * steps[-1][0]:.0f}", "--every", "1s", "--json", "--latencies"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"llm_imitate.py: {' '.join(command)}: {done.stderr.strip()}")
@@ -110,8 +119,12 @@ def parse(argv):
         args.skip = [int(word) for word in args.skip.split(",")]
     except ValueError:
         parser.error(f"--skip {args.skip}: must be whole numbers with commas between")
-    if min(args.decode, args.mixed, args.rate, args.slo, args.seconds, args.kv_tokens / BLOCK - 1) <= 0:
-        parser.error("times, the rate and the cache must be more than 0")
+    if min(args.decode, args.mixed, args.rate, args.slo) <= 0:
+        parser.error("times and the rate must be more than 0")
+    if args.seconds < 2:
+        parser.error(f"--seconds {args.seconds}: must be at least 2")
+    if args.kv_tokens < sum(MOST) + BLOCK:
+        parser.error(f"--kv-tokens {args.kv_tokens}: must be at least {sum(MOST) + BLOCK}, for the longest request")
     return args
 
 
@@ -124,7 +137,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             for result in simulate(args, folder, steps):
                 low, times = rows.setdefault(result["sharing"], ([], []))
-                low.append(result["low"][0]["relative"])
+                low.append(low_until(result, steps[-1][0]))
                 times += times_per_token(answers, result["high"][0]["end_ns"])
     print("sharing      LP   answers in SLO   ms/token: p50    p99")
     for name, (low, times) in rows.items():

@@ -143,6 +143,8 @@ static int post_tenant_set(struct hb_core *core, const struct hb_event *event)
 	if (!is_slo_valid(event->tenant_set.slo_ns, event->tenant_set.slo_share_ppm) ||
 	    !are_weights_valid(event->tenant_set.weight, event->tenant_set.copy_weight))
 		return -EINVAL;
+	if (event->tenant_set.slo_ns != slot->tenant.slo_ns)
+		slot->pace.credit = (struct hb_token_credit){0};
 	set_slo(&slot->tenant, event->tenant_set.slo_ns, event->tenant_set.slo_share_ppm, event->tenant_set.slo_auto);
 	set_weights(&slot->tenant, event->tenant_set.weight, event->tenant_set.copy_weight);
 	HB_POLICY_CALL(core, tenant_changed, event->tenant);

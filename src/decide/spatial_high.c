@@ -22,8 +22,8 @@
 /* The credit of tokens is at most this many times the SLO, so that steps that read a prompt do not use it up at once. */
 #define CREDIT_SLOS 2
 /*
- * Tokens beside LP without a limit until their mean is judged, first roughly; the mean of how many is judged later; and
- * requests until the next try if it is too long.
+ * Tokens beside LP without a limit: their mean is judged from the second on, roughly, and from the eighth on. It is the mean
+ * of 16. If it is too long, LP has its limits for so many requests before the next try.
  */
 #define FREE_FIRST 2
 #define FREE_LEAST 8
@@ -244,7 +244,7 @@ static bool is_overdrawn(const struct hb_spatial_high *high)
 /* Tokens that take much longer than the SLO beside LP without a limit spend the credit better beside LP with one. */
 static void learn_free_token(struct hb_spatial_free_tokens *free, int64_t slo_ns, int64_t took_ns)
 {
-	free->n++;
+	free->n += free->n < FREE_PAUSE;
 	free->mean_ns += (took_ns - free->mean_ns) / (int64_t)(free->n < FREE_MEAN ? free->n : FREE_MEAN);
 	int64_t most_ns = free->n < FREE_LEAST ? 3 * slo_ns : slo_ns + slo_ns / 4;
 	if (free->n >= FREE_FIRST && free->mean_ns > most_ns) {

@@ -5,10 +5,11 @@
  *
  * The user of a language model sees the mean time per token (token_pace.h). With an SLO of D each token may take 15/16 D.
  * If it takes less, the difference is added to the credit, up to D (temporal engine) or 2 D (spatial engine). If it takes
- * more, the difference is subtracted, down to -16 D. The time of a token counts from the end of the one before, if it begins within HB_PACE_GAP_NS of that.
+ * more, the difference is subtracted, down to -16 D. The time of a token counts from the end of the one before, if it
+ * begins within HB_PACE_GAP_NS of that.
  *
- * The credit is open from the moment when it exceeds 3/4 D until it is D / 2 or less. Half of it stays as a margin for
- * steps that are long without LP.
+ * The credit is open from the moment when it exceeds 3/4 D until it is D / 2 or less. D / 2 stays as a margin for steps
+ * that are long without LP.
  *
  *	credit            temporal engine               spatial engine
  *	open              LP has slices (slo_slices.h)  LP is not limited
@@ -16,7 +17,7 @@
  *	                                                take hb_token_credit_most_ns()
  *	below -2 D        the same                      LP waits
  *
- * The rest of this comment is about the temporal engine. Let T be the time of the longest token beside LP, and let tokens
+ * Temporal engine. Let T be the time of the longest token beside LP, and let tokens
  * take less than 15/16 D without LP. LP begins with a credit of at most D and stops after the first token that leaves D / 2
  * or less. So n tokens after each other take at most
  *
@@ -26,13 +27,13 @@
  * a token late, what later tokens take above 15/16 D comes on top. Steps that take more than 15/16 D without LP are not
  * covered by this bound.
  *
- * In the spatial engine, where the credit is at most 2 D, D / 2 is 3/2 D in this formula, so it covers 32 tokens if T is at
- * most 23/16 D.
+ * Example. D = 8 ms, so a token may take 7.5 ms. Tokens take 3 ms alone: after two of them the credit is 8 ms, the most
+ * that there may be, so LP may delay the next ones. They are eager and wait for LP in several gaps, so beside LP they take
+ * 9.5 ms: after two of these the credit is 4 ms (8 - 2 - 2), and LP stops for one token, which brings it back to 8 ms. So LP
+ * delays two tokens of three.
  *
- * Example of the temporal engine. D = 8 ms, so a token may take 7.5 ms. Tokens take 3 ms alone: after two of them the credit is 8 ms, the most
- * that there may be, so LP may delay the next ones. They are eager and wait for LP in several gaps,
- * so beside LP they take 9.5 ms: after two of these the credit is 4 ms (8 - 2 - 2), and LP stops for one token, which brings
- * it back to 8 ms. So LP delays two tokens of three.
+ * Spatial engine. LP goes on with limits when the credit closes, and waits below -2 D. Tokens that begin with a credit of
+ * 2 D and end with one of -2 D took 15/16 D each and 4 D more together, so 64 of them took 64 D.
  *
  * Bad at: answers of few tokens, which may all fall on tokens that LP delays.
  */

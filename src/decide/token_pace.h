@@ -48,7 +48,7 @@ enum hb_pace {
 	HB_PACE_WINDOW,  /* judge the means */
 };
 
-/* All zeros at first, except for credit_slos. */
+/* All zeros at first; then the caller may set credit_slos. */
 struct hb_token_pace {
 	struct hb_token_times last[HB_PACE_TOKENS];
 	uint32_t n;           /* requests since the service has made tokens */
@@ -57,7 +57,7 @@ struct hb_token_pace {
 	bool tokens;
 	int64_t best_ns;      /* least mean of a window without LP's part; rises slowly; 0 = not known */
 	int64_t ended_ns;     /* end of the last request; 0 = there was none */
-	uint32_t credit_slos; /* most credit, in SLOs; 0 = 1. Set by the caller */
+	uint32_t credit_slos; /* most credit, in SLOs; 0 counts as 1 */
 	struct hb_token_credit
 		credit; /* while the service makes tokens and has an objective that is not shorter than its pace */
 };

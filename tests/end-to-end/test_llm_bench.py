@@ -315,7 +315,11 @@ class Imitation(unittest.TestCase):
 
     def test_answers_are_judged_by_their_mean(self):
         ends = [10e6, 20e6, 32e6]
-        self.assertEqual(llm_imitate.times_per_token([(0, 2, 3), (1, 2, 2), (1, 1, 1), (2, 3, 2)], ends), [11, 12])
+        self.assertEqual(llm_imitate.times_per_token([(0, 2, 3), (1, 2, 2), (1, 1, 1), (2, 3, 2)], ends), [11, 12, float("inf")])
+
+    def test_the_speed_of_low_priority_is_that_of_the_whole_seconds_with_steps(self):
+        result = {"intervals": [{"low_relative": share} for share in (0.5, 0.7, 1.0)]}
+        self.assertAlmostEqual(llm_imitate.low_until(result, 2.9), 0.6)
 
     def test_a_trace_has_an_iteration_for_each_step(self):
         lines = list(llm_imitate.trace_lines([(0, 2.0, False), (0.1, 6.0, True)]))
@@ -326,7 +330,7 @@ class Imitation(unittest.TestCase):
     def test_wrong_options_are_refused(self):
         good = ["--decode", "1", "--mixed", "5", "--rate", "20", "--slo", "4"]
         self.assertEqual(llm_imitate.parse(good).skip, [0, 137])
-        for wrong in (["--skip", "a"], ["--rate", "0"], ["--kv-tokens", "16"], ["--slo", "x"]):
+        for wrong in (["--skip", "a"], ["--rate", "0"], ["--kv-tokens", "2304"], ["--slo", "x"], ["--seconds", "1"]):
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
                 llm_imitate.parse(good + wrong)
 

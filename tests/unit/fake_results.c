@@ -32,10 +32,12 @@ static void make_high(struct hb_sim_high *high, const struct fake_mode *mode, ui
 	high->rate_per_s = 60;
 	high->requests = REQUESTS;
 	high->latency_ns = calloc(REQUESTS, sizeof *high->latency_ns);
-	assert(high->latency_ns);
+	high->end_ns = calloc(REQUESTS, sizeof *high->end_ns);
+	assert(high->latency_ns && high->end_ns);
 	high->slo_ns = find_latency(&modes[0], REQUESTS * 99 / 100);
 	for (int i = 0; i < REQUESTS; i++) {
 		high->latency_ns[i] = find_latency(mode, i);
+		high->end_ns[i] = (i + 1) * INT64_C(16000000);
 		high->attainment += high->latency_ns[i] <= high->slo_ns ? 1.0 / REQUESTS : 0;
 	}
 	high->p50_ns = high->latency_ns[REQUESTS / 2 - 1];
@@ -112,8 +114,10 @@ struct hb_sim_result *fake_results_new(uint32_t n_high, uint32_t n_low)
 void fake_results_free(struct hb_sim_result *results)
 {
 	for (int i = 0; i < FAKE_MODES; i++) {
-		for (uint32_t j = 0; j < results[i].n_high; j++)
+		for (uint32_t j = 0; j < results[i].n_high; j++) {
 			free(results[i].high[j].latency_ns);
+			free(results[i].high[j].end_ns);
+		}
 		free(results[i].spans);
 	}
 	free(results);
