@@ -18,7 +18,7 @@ struct hb_sim_high {
 	double rate_per_s; /* asked for; 0 = closed loop */
 	uint64_t requests;
 	int64_t *latency_ns; /* sorted ascending, `requests` entries, from arrival */
-	int64_t *end_ns;     /* when the requests ended, ascending, `requests` entries, from the begin of the simulation */
+	int64_t *end_ns; /* when the requests ended, ascending, `requests` entries, from the begin of the simulation */
 	int64_t p50_ns, p90_ns, p99_ns, max_ns;
 	int64_t slo_ns; /* 0 = none */
 	double attainment; /* share of requests within slo_ns, tokens by their mean if the SLO is stated (decide/token_pace.h); 1 when none */
