@@ -7,7 +7,7 @@
 The steps are those of the benchmark's server (llm_blocks.py) under the arrivals and lengths of the Azure trace: a step that only
 decodes takes --decode ms. One that also reads n tokens of a prompt, at most 512, takes 0.6 + 0.4 n / 256 times --mixed ms. The
 steps are planned as if each took its time alone. If the GPU is late, steps queue; they do not serve more texts then, as real
-ones do. The simulation goes on until they have ended. The output has one line for each way of sharing: LP relative to alone in
+ones do. The simulation continues until they have ended. The output has one line for each way of sharing: LP relative to alone in
 the whole seconds until the last step was due, the share of answers whose time per token is within --slo, and the median and
 the p99 of that time. docs/decisions/0049-more-credit.md compares it with an H200.
 """

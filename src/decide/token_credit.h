@@ -32,7 +32,7 @@
  * 9.5 ms: after two of these the credit is 4 ms (8 - 2 - 2), and LP stops for one token, which brings it back to 8 ms. So LP
  * delays two tokens of three.
  *
- * Spatial engine. LP goes on with limits when the credit closes, and waits below -2 D. Tokens that begin with a credit of
+ * Spatial engine. LP continues with limits when the credit closes, and waits below -2 D. Tokens that begin with a credit of
  * 2 D and end with one of -2 D took 15/16 D each and 4 D more together, so 64 of them took 64 D.
  *
  * Bad at: answers of few tokens, which may all fall on tokens that LP delays.
