@@ -79,7 +79,9 @@ def times_per_token(answers, ends_ns):
 
 
 def low_until(result, seconds):
-    """Mean speed of low priority relative to alone in the whole seconds until this moment."""
+    """Mean speed of low priority relative to alone in the whole seconds until this moment. Alone there are no intervals."""
+    if "intervals" not in result:
+        return result["low"][0]["relative"]
     shares = [one["low_relative"] for one in result["intervals"][:int(seconds)]]
     return sum(shares) / len(shares)
 

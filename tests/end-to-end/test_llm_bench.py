@@ -320,6 +320,7 @@ class Imitation(unittest.TestCase):
     def test_the_speed_of_low_priority_is_that_of_the_whole_seconds_with_steps(self):
         result = {"intervals": [{"low_relative": share} for share in (0.5, 0.7, 1.0)]}
         self.assertAlmostEqual(llm_imitate.low_until(result, 2.9), 0.6)
+        self.assertEqual(llm_imitate.low_until({"low": [{"relative": 1.0}]}, 2.9), 1.0)
 
     def test_a_trace_has_an_iteration_for_each_step(self):
         lines = list(llm_imitate.trace_lines([(0, 2.0, False), (0.1, 6.0, True)]))
