@@ -28,7 +28,7 @@ from llm_blocks import BlockPool, Scheduler, Sequence  # noqa: E402  pylint: dis
 
 NAME = "llm_server"
 HEADER = "workload,iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes"
-BLOCK, BATCH, CHUNK, LONGEST = 16, 32, 512, 4096
+BLOCK, BATCH, CHUNK, LONGEST = 16, 32, 512, 4096  # as llm_server.py by default
 MOST = (2048, 256)                 # tokens of a prompt and of an answer
 HOST_MS = 0.08                     # between two steps
 DECODE_KERNELS, MIXED_KERNELS = 16, 60
@@ -93,8 +93,9 @@ def simulate(args, folder, steps):
         file.writelines(line + "\n" for line in trace_lines(steps))
     with open(arrivals, "w", encoding="utf-8") as file:
         file.writelines(f"{begin:.6f}\n" for begin, _, _ in steps)
-    command = [args.hb, "sim", "--trace", args.trace, "--trace", trace, "--high", f"{NAME}:graph@file:{arrivals},slo={args.slo}ms",
-               "--low", args.low, "--sharing", args.sharing, "--seconds", f"{ENOUGH * steps[-1][0]:.0f}", "--every", "1s", "--json", "--latencies"]
+    service = f"{NAME}:graph@file:{arrivals},slo={args.slo}ms"
+    command = [args.hb, "sim", "--trace", args.trace, "--trace", trace, "--high", service, "--low", args.low, "--sharing",
+               args.sharing, "--seconds", f"{ENOUGH * steps[-1][0]:.0f}", "--every", "1s", "--json", "--latencies"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"llm_imitate.py: {' '.join(command)}: {done.stderr.strip()}")

@@ -22,8 +22,8 @@
 /* The credit of tokens is at most this many times the SLO, so that steps that read a prompt do not use it up at once. */
 #define CREDIT_SLOS 2
 /*
- * Tokens beside LP without a limit: their mean is judged from the second on, roughly, and from the eighth on. It is the mean
- * of 16. If it is too long, LP has its limits for so many requests before the next try.
+ * Tokens beside LP without a limit are judged by the mean of the last FREE_MEAN: roughly from token FREE_FIRST on, strictly
+ * from FREE_LEAST on. If they take too long, LP has its limits for FREE_PAUSE requests, later for up to FREE_PAUSE_MOST.
  */
 #define FREE_FIRST 2
 #define FREE_LEAST 8
