@@ -20,7 +20,7 @@
 /* The time alone is smoothed with a weight of 1/8 for each request. */
 #define MEAN_SHIFT 3
 /* The credit of tokens is at most this many times the SLO, so that steps that read a prompt do not use it up at once. */
-#define CREDIT_SLOS 2
+#define CREDIT_SLOS 3
 /*
  * Tokens beside LP without a limit are judged by the mean of the last FREE_MEAN: roughly from token FREE_FIRST on, strictly
  * from FREE_LEAST on. If they take too long, LP has its limits for FREE_PAUSE requests, later for up to FREE_PAUSE_MOST.

@@ -4,7 +4,7 @@
  * caller at a time.
  *
  * The user of a language model sees the mean time per token (token_pace.h). With an SLO of D each token may take 15/16 D.
- * If it takes less, the difference is added to the credit, up to D (temporal engine) or 2 D (spatial engine). If it takes
+ * If it takes less, the difference is added to the credit, up to D (temporal engine) or 3 D (spatial engine). If it takes
  * more, the difference is subtracted, down to -16 D. The time of a token counts from the end of the one before, if it
  * begins within HB_PACE_GAP_NS of that.
  *
@@ -33,7 +33,7 @@
  * delays two tokens of three.
  *
  * Spatial engine. LP continues with limits when the credit closes, and waits below -2 D. Tokens that begin with a credit of
- * 2 D and end with one of -2 D took 15/16 D each and 4 D more together, so 64 of them took 64 D.
+ * 3 D and end with one of -2 D took 15/16 D each and 5 D more together, so 80 of them took 80 D.
  *
  * Bad at: answers of few tokens, which may all fall on tokens that LP delays.
  */

@@ -229,9 +229,9 @@ static int64_t next_token_may_take(int64_t last_ns, int64_t gap_ns)
 
 static void a_token_may_take_what_those_before_it_saved(void **state)
 {
-	assert_int_equal(next_token_may_take(2 * MS, 0), 11750 * US);
-	assert_int_equal(next_token_may_take(2 * MS, MS), 10750 * US);
-	assert_int_equal(next_token_may_take(6 * MS, 0), 9500 * US);
+	assert_int_equal(next_token_may_take(2 * MS, 0), 15750 * US);
+	assert_int_equal(next_token_may_take(2 * MS, MS), 14750 * US);
+	assert_int_equal(next_token_may_take(6 * MS, 0), 13500 * US);
 	assert_int_equal(next_token_may_take(30 * MS, 0), 1);
 }
 
@@ -271,19 +271,19 @@ static bool is_limited(uint32_t allowed_ns)
 	return allowed_ns > 0 && allowed_ns < HB_SPATIAL_ALLOW_ALL;
 }
 
-/* The credit is 8 ms. Each token of 5 ms uses 1.25 ms of it, and each of 2 ms adds 1.75 ms. */
+/* The credit is 12 ms. Each token of 5 ms uses 1.25 ms of it, and each of 2 ms adds 1.75 ms. */
 static void tokens_that_use_their_credit_up_limit_low(void **state)
 {
 	struct service *service = *state;
 	serve_tokens_with_credit(service);
-	for (int i = 0; i < 5; i++)
-		assert_int_equal(serve_token(service, 5 * MS), HB_SPATIAL_ALLOW_ALL);
 	for (int i = 0; i < 8; i++)
-		assert_true(is_limited(serve_token(service, 5 * MS))); /* from 1.75 ms, less than half of the SLO */
-	assert_int_equal(serve_token(service, 2 * MS), 0);             /* at -8.25 ms LP waits, two SLOs below 0 */
-	for (int i = 0; i < 6; i++)
+		assert_int_equal(serve_token(service, 5 * MS), HB_SPATIAL_ALLOW_ALL);
+	for (int i = 0; i < 9; i++)
+		assert_true(is_limited(serve_token(service, 5 * MS))); /* from 2 ms, half of the SLO */
+	assert_int_equal(serve_token(service, 2 * MS), 0);             /* at -9.25 ms LP waits, two SLOs below 0 */
+	for (int i = 0; i < 7; i++)
 		assert_true(is_limited(serve_token(service, 2 * MS)));
-	assert_int_equal(serve_token(service, 2 * MS), HB_SPATIAL_ALLOW_ALL); /* at 4 ms */
+	assert_int_equal(serve_token(service, 2 * MS), HB_SPATIAL_ALLOW_ALL); /* at 4.75 ms */
 }
 
 /* Serves tokens of 6 ms where LP is not limited, else of 2 ms. Returns the number of tokens until LP is not limited. */
