@@ -222,10 +222,11 @@ class Suite:
             results = load.hear("results", CAPACITY_S + 40)
         finally:
             load.kill()
-        if not results["requests"]:
-            raise Failed(f"the service answered no request: {results['failed'][:2]}")
-        self.raw["capacity"][name] = round(llm_results.capacity_of(results["requests"], CAPACITY_SETTLE_S * 1e6,
-                                                                   CAPACITY_S * 1e6), 3)
+        capacity = llm_results.capacity_of(results["requests"], CAPACITY_SETTLE_S * 1e6, CAPACITY_S * 1e6)
+        if not capacity:
+            raise Failed(f"the service answered no request after the first {CAPACITY_SETTLE_S:g} s; {results['failed_count']} failed: "
+                         f"{results['failed'][:2]}")
+        self.raw["capacity"][name] = round(capacity, 3)
         print(f"{name}: capacity {self.raw['capacity'][name]:.2f} requests/s", file=sys.stderr, flush=True)
 
     def measure_low_alone(self, job):

@@ -302,6 +302,20 @@ class Bookkeeping(unittest.TestCase):
         places = {name: llm_suite.Place(name, None, args) for name in args.places + ["spatial"]}
         self.assertEqual([name for name, place in places.items() if place.takes_objective()], ["spatial"])
 
+    def test_a_service_without_answers_has_no_capacity(self):
+        results = {"requests": [], "failed": ["request 3: the answer ended after 7 tokens"], "failed_count": 1}
+        load = types.SimpleNamespace(hear=lambda event, wait_s: results, kill=lambda: None)
+        suite = types.SimpleNamespace(raw={"capacity": {}}, places=[types.SimpleNamespace(name="native")],
+                                      args=types.SimpleNamespace(server="llama", again=False, batch=32),
+                                      run_load=lambda place, options: (load, 0.0))
+        self.assertRaisesRegex(llm_suite.Failed, "1 failed.*after 7 tokens", llm_suite.Suite.measure_capacity, suite, "1b")
+        # One that ends in the first seconds does not count.
+        results["requests"] = [[0, 0, 100_000, 200_000, 16, 4]]
+        self.assertRaises(llm_suite.Failed, llm_suite.Suite.measure_capacity, suite, "1b")
+        results["requests"] = [[3_000_000, 3_000_000, 3_100_000, 3_200_000, 16, 4]]
+        llm_suite.Suite.measure_capacity(suite, "1b")
+        self.assertEqual(suite.raw["capacity"], {"1b/llama": 0.25})
+
 
 class Imitation(unittest.TestCase):
     def test_steps_are_those_of_the_server(self):
