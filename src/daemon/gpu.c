@@ -56,7 +56,7 @@ void hb_gpu_decide(struct hb_gpu *gpu, int64_t now_ns)
 	hb_gpu_update_doorbell(gpu);
 }
 
-/* The page says how many HP tenants launch work: their processes take the GPU over ahead of requests only if one does. */
+/* The page says how many HP tenants launch work: their processes divide the budget of takeovers, and keep the GPU after work only if one does. */
 static void publish_active_high(struct hb_gpu *gpu, int64_t now_ns)
 {
 	uint32_t active = 0;

@@ -66,6 +66,13 @@ static void settle_budget(const struct hb_foresight *foresight, int64_t now_ns)
 		budget->tokens_ns = cap_ns;
 }
 
+void hb_foresight_set_budget(struct hb_foresight *foresight, int64_t now_ns, uint32_t budget_ppm)
+{
+	if (foresight->budget->begun && budget_ppm != foresight->costs.budget_ppm)
+		settle_budget(foresight, now_ns);
+	foresight->costs.budget_ppm = budget_ppm;
+}
+
 /* Takes a price from the bucket, if it is full enough for a sign with this share of misses. */
 static bool take_price(struct hb_foresight *foresight, int64_t now_ns, int64_t price_ns, uint32_t miss_ppm)
 {
@@ -169,7 +176,7 @@ static void start_attempt(struct hb_foresight *foresight, int64_t now_ns, uint32
 	sign->fired = true;
 	if (sign->end_ns <= now_ns)
 		return;
-	if (foresight->allowed)
+	if (foresight->allowed && (foresight->may_keep || !is_end_of_work(slot)))
 		begin_takeover(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps_gpu(foresight, slot));
 	else if (slot >= HB_FORESIGHT_FIRST_SOURCE)
 		foresight->counts.needless++;
@@ -199,10 +206,11 @@ int64_t hb_foresight_next_ns(const struct hb_foresight *foresight)
 	return next_ns;
 }
 
-void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed)
+void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed, bool may_keep)
 {
 	foresight->allowed = allowed;
-	if (allowed || !foresight->takeover_until_ns)
+	foresight->may_keep = allowed && may_keep;
+	if (!foresight->takeover_until_ns || (allowed && (may_keep || !foresight->lingering)))
 		return;
 	hb_foresight_step(foresight, now_ns);
 	if (!foresight->takeover_until_ns)
@@ -428,7 +436,7 @@ int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns)
 {
 	const struct hb_foresight_plan *plan = &foresight->keep[find_end_of_work(foresight)];
 	settle_budget(foresight, now_ns);
-	if (!foresight->busy || !foresight->allowed || !foresight->learns || !is_takeover(plan))
+	if (!foresight->busy || !foresight->may_keep || !foresight->learns || !is_takeover(plan))
 		return 0;
 	return foresight->budget->tokens_ns >= plan->end_ns ? plan->end_ns : 0;
 }
@@ -447,7 +455,7 @@ void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int6
 	if (foresight->learns) {
 		uint32_t slot = find_end_of_work(foresight);
 		begin_attempt(foresight, slot, now_ns);
-		if (keep_ns > 0 && foresight->allowed)
+		if (keep_ns > 0 && foresight->may_keep)
 			begin_takeover(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);
 	}
 	hb_foresight_step(foresight, now_ns);

@@ -180,7 +180,9 @@ struct hb_foresight {
 	int64_t takeover_since_ns, takeover_until_ns; /* until 0 = no takeover */
 	int64_t reserved_ns;                          /* taken from the budget for the present takeover */
 	bool learns;                                  /* false: only hints that name a time count, and are trusted */
-	bool allowed, busy, lingering;
+	bool allowed;                                 /* takeovers ahead of requests */
+	bool may_keep;                                /* HP may also keep the GPU after its work */
+	bool busy, lingering;
 	bool later;          /* HP's work is not the first after its start */
 	uint32_t work;       /* kind of HP's work, set by hb_foresight_work() */
 	uint64_t heard_from; /* places of signs worth a takeover since then: one bit each (who % 64) */
@@ -201,10 +203,12 @@ void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight
 		       struct hb_foresight_budget *budget, bool learns);
 
 /*
- * Allows or forbids takeovers. They gain nothing without LP, and cost another HP tenant
- * that works its time slices. A present takeover ends when they are forbidden.
+ * Allows or forbids takeovers, and to keep the GPU after HP's work. Takeovers gain nothing without LP. Another HP tenant that
+ * works would wait for a GPU that is kept. A present takeover ends when it is forbidden.
  */
-void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed);
+void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed, bool may_keep);
+/* Changes the rate of the budget; the time until now_ns counts at the old rate. */
+void hb_foresight_set_budget(struct hb_foresight *foresight, int64_t now_ns, uint32_t budget_ppm);
 /*
  * A sign was seen. `source` identifies it (class of a descriptor, call site). `who` is
  * its place (a descriptor), which distinguishes two waiting requests from one request

@@ -18,20 +18,33 @@ static bool was_active(struct hb_foresight_share *share, uint32_t i, uint64_t ac
 	return activity && share->active_ns[i] && now_ns - share->active_ns[i] <= HB_FORESIGHT_AWAY_NS;
 }
 
+static void set_rate(const struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns)
+{
+	uint32_t ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM / (share->others + 1) / (share->tenants + 1);
+	hb_foresight_set_budget(foresight, now_ns, share->unnoticed ? 0 : ppm);
+}
+
 void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns,
 			     const uint64_t *activity, uint32_t n, uint32_t self)
 {
-	uint32_t others = 0;
 	bool away = !share->looked_ns || now_ns - share->looked_ns >= HB_FORESIGHT_AWAY_NS;
+	share->others = 0;
 	for (uint32_t i = 0; i < n && i < HB_FORESIGHT_SHARERS; i++)
 		if (i != self)
-			others += was_active(share, i, activity[i], now_ns);
+			share->others += was_active(share, i, activity[i], now_ns);
 	share->looked_ns = now_ns;
 	share->again_ns = now_ns + HB_FORESIGHT_SHARE_EVERY_NS;
-	foresight->costs.budget_ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM / (others + 1);
-	if (!away || !others)
-		return;
-	foresight->costs.budget_ppm = 0; /* until the others have noticed this process */
-	foresight->budget->begun = true;
-	foresight->budget->since_ns = now_ns;
+	share->unnoticed = away && share->others;
+	if (share->unnoticed) { /* the time until now was the others' */
+		foresight->budget->begun = true;
+		foresight->budget->since_ns = now_ns;
+	}
+	set_rate(share, foresight, now_ns);
+}
+
+void hb_foresight_share_tenants(struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns,
+				uint32_t others)
+{
+	share->tenants = others;
+	set_rate(share, foresight, now_ns);
 }

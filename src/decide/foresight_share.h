@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Divides the budget for takeovers between the processes of one tenant. Each process has
- * its own foresight and token bucket (foresight.h). It knows of the others only a counter
- * that grows while they see signs or take the GPU over. No clock, no allocation; used in
- * the shim through process_foresight.h.
+ * Divides the budget for takeovers between the HP tenants that work on a GPU, and a
+ * tenant's part between its processes. Each process has its own foresight and token bucket
+ * (foresight.h). It knows how many HP tenants work, and of the other processes of its tenant
+ * only a counter that grows while they see signs or take the GPU over. No clock, no
+ * allocation; used in the shim through process_foresight.h.
  *
  * All processes that were active lately divide the rate. A process that was away for
  * longer than the others remember it gets nothing for that time, which was theirs, and
@@ -27,6 +28,9 @@
 struct hb_foresight_share {
 	int64_t again_ns;  /* when the others have to be read again */
 	int64_t looked_ns; /* when they were read last; 0 = never */
+	uint32_t others;   /* active processes of the tenant besides this one */
+	uint32_t tenants;  /* HP tenants that work besides this one */
+	bool unnoticed;    /* the other processes may not have noticed this one yet */
 	uint64_t activity[HB_FORESIGHT_SHARERS];
 	int64_t active_ns[HB_FORESIGHT_SHARERS]; /* when a change was noticed; 0 = never */
 };
@@ -37,5 +41,8 @@ bool hb_foresight_share_is_due(const struct hb_foresight_share *share, int64_t n
  * `self` is the index of this process. */
 void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns,
 			     const uint64_t *activity, uint32_t n, uint32_t self);
+/* `others` HP tenants work beside this one. */
+void hb_foresight_share_tenants(struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns,
+				uint32_t others);
 
 #endif

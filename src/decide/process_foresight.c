@@ -45,14 +45,20 @@ void hb_process_foresight_note_gpus(struct hb_process_foresight *process, int64_
 				    const struct hb_gpu_facts *gpus, uint32_t n_gpus)
 {
 	bool allowed = false;
-	uint32_t own = counts_as_working(process, now_ns);
-	for (uint32_t i = 0; i < n_gpus; i++)
-		allowed |= gpus[i].low_present && gpus[i].high_at_work <= own;
+	uint32_t own = counts_as_working(process, now_ns), others = 0;
+	for (uint32_t i = 0; i < n_gpus; i++) {
+		if (!gpus[i].low_present)
+			continue;
+		uint32_t beside = gpus[i].high_at_work > own ? gpus[i].high_at_work - own : 0;
+		allowed |= own || !beside;
+		others = beside > others ? beside : others;
+	}
 	process->facts_again_ns = now_ns + FACTS_EVERY_NS;
-	/* Tenants take turns with the budget of a GPU: it fills only for the tenant that may take the GPU over. */
+	/* The tenants that work divide the budget of a GPU, so it does not fill while this one may not take the GPU over. */
 	if (allowed && !process->foresight.allowed)
 		process->budget.since_ns = now_ns;
-	hb_foresight_allow(&process->foresight, now_ns, allowed);
+	hb_foresight_share_tenants(&process->share, &process->foresight, now_ns, others);
+	hb_foresight_allow(&process->foresight, now_ns, allowed, !others);
 }
 
 bool hb_process_foresight_wants_activity(const struct hb_process_foresight *process, int64_t now_ns)

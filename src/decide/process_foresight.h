@@ -64,9 +64,10 @@ void hb_process_foresight_init_masks(struct hb_process_foresight *process);
 /* Whether the caller has to read the GPU pages and call note_gpus() before the next call; true every 10 ms. */
 bool hb_process_foresight_wants_facts(const struct hb_process_foresight *process, int64_t now_ns);
 /*
- * Allows takeovers where LP is present and no other HP tenant works: a takeover
- * would cost that tenant its time slices. `activity` holds one counter for each
- * of the n processes of the tenant (foresight_share.h), at `self` that of this process.
+ * Allows takeovers where LP is present. If other HP tenants work there, this one must have worked
+ * lately as well, gets its part of the budget, and does not keep the GPU after its work, because
+ * they would wait for it. `activity` holds one counter for each of the n processes of the tenant
+ * (foresight_share.h), at `self` that of this process.
  */
 void hb_process_foresight_note_gpus(struct hb_process_foresight *process, int64_t now_ns,
 				    const struct hb_gpu_facts *gpus, uint32_t n_gpus);

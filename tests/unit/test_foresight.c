@@ -43,7 +43,7 @@ static void rig_init(struct rig *rig)
 	memset(rig, 0, sizeof *rig);
 	init_prompt_costs(&rig->costs);
 	hb_foresight_init(&rig->foresight, &rig->costs, &rig->budget, true);
-	hb_foresight_allow(&rig->foresight, 0, true);
+	hb_foresight_allow(&rig->foresight, 0, true, true);
 }
 
 /* Lets time pass and carries out what is due meanwhile. */
@@ -416,7 +416,9 @@ static void test_keeps_only_where_it_pays(void **state)
 	assert_int_equal(work_twice(&rig, 0, 30 * US), 0);
 	rig.budget.tokens_ns = rig.costs.budget_cap_ns;
 	assert_true(work_twice(&rig, 0, 30 * US) > 0);
-	hb_foresight_allow(&rig.foresight, rig.now_ns, false);
+	hb_foresight_allow(&rig.foresight, rig.now_ns, true, false); /* other services would wait */
+	assert_int_equal(work_twice(&rig, 0, 30 * US), 0);
+	hb_foresight_allow(&rig.foresight, rig.now_ns, false, false);
 	assert_int_equal(work_twice(&rig, 0, 30 * US), 0);
 }
 
@@ -475,6 +477,7 @@ static void check_windows(const struct rig *rig, const struct spend *spends, uin
 
 static void random_call(struct rig *rig, struct hb_rng *rng)
 {
+	bool allowed;
 	switch (hb_rng_below(rng, 6)) {
 	case 0:
 		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_SOCKET, hb_rng_below(rng, 100),
@@ -488,7 +491,8 @@ static void random_call(struct rig *rig, struct hb_rng *rng)
 				  rig->now_ns + (int64_t)hb_rng_below(rng, 2 * MS));
 		break;
 	case 3:
-		hb_foresight_allow(&rig->foresight, rig->now_ns, hb_rng_below(rng, 10) != 0);
+		allowed = hb_rng_below(rng, 10) != 0;
+		hb_foresight_allow(&rig->foresight, rig->now_ns, allowed, hb_rng_below(rng, 10) != 0);
 		break;
 	case 4:
 		hb_foresight_busy(&rig->foresight, rig->now_ns);

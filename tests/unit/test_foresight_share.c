@@ -29,6 +29,7 @@ struct world {
 	} processes[PROCESSES];
 	uint64_t activity[PROCESSES];
 	uint64_t sources;
+	bool alone; /* each process is a tenant of its own */
 	int64_t now_ns;
 };
 
@@ -41,7 +42,7 @@ static struct world *world_new(void)
 	world->now_ns = 1000 * S;
 	for (uint32_t i = 0; i < PROCESSES; i++) {
 		hb_foresight_init(&world->processes[i].foresight, &costs, &world->processes[i].budget, true);
-		hb_foresight_allow(&world->processes[i].foresight, world->now_ns, true);
+		hb_foresight_allow(&world->processes[i].foresight, world->now_ns, true, true);
 	}
 	return world;
 }
@@ -51,8 +52,8 @@ static void tell(struct world *world, uint32_t i)
 {
 	struct process *process = &world->processes[i];
 	if (hb_foresight_share_is_due(&process->share, world->now_ns))
-		hb_foresight_share_look(&process->share, &process->foresight, world->now_ns, world->activity, PROCESSES,
-					i);
+		hb_foresight_share_look(&process->share, &process->foresight, world->now_ns, world->activity,
+					world->alone ? 0 : PROCESSES, i);
 	hb_foresight_step(&process->foresight, world->now_ns);
 	hb_foresight_sign(&process->foresight, world->now_ns, HB_SIGN_API, ++world->sources, 0,
 			  world->now_ns + 100 * US);
@@ -117,6 +118,39 @@ static void test_processes_together_stay_within_it(void **state)
 			assert_true(world->processes[i].foresight.counts.wrong > 0);
 		free(world);
 	}
+}
+
+/* Services that work at the same time, each of one process. */
+static void test_tenants_together_stay_within_it(void **state)
+{
+	for (uint32_t n = 2; n <= PROCESSES; n *= 2) {
+		struct world *world = world_new();
+		for (uint32_t i = 0; i < n; i++)
+			hb_foresight_share_tenants(&world->processes[i].share, &world->processes[i].foresight,
+						   world->now_ns, n - 1);
+		world->alone = true;
+		run(world, n, always);
+		/* Each began with a full bucket. */
+		assert_in_range(cost_ns(world), share_ns() * 90 / 100,
+				share_ns() + n * HB_DEFAULT_TAKEOVER_BUDGET_CAP_NS);
+		free(world);
+	}
+}
+
+/* When another service begins to work, the time until then counts in full. */
+static void test_the_rate_changes_from_now_on(void **state)
+{
+	struct world *world = world_new();
+	struct process *process = &world->processes[0];
+	tell(world, 0);
+	process->budget.tokens_ns = 0;
+	world->now_ns += 100 * MS;
+	hb_foresight_share_tenants(&process->share, &process->foresight, world->now_ns, 1);
+	assert_int_equal(process->budget.tokens_ns, 2 * MS);
+	world->now_ns += 100 * MS;
+	hb_foresight_share_tenants(&process->share, &process->foresight, world->now_ns, 0);
+	assert_int_equal(process->budget.tokens_ns, 3 * MS);
+	free(world);
 }
 
 static int64_t turn_ns;
@@ -193,6 +227,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_process_has_all_of_it),
 		cmocka_unit_test(test_processes_together_stay_within_it),
+		cmocka_unit_test(test_tenants_together_stay_within_it),
+		cmocka_unit_test(test_the_rate_changes_from_now_on),
 		cmocka_unit_test(test_so_they_do_when_they_take_turns),
 		cmocka_unit_test(test_so_they_do_beside_one_that_comes_now_and_then),
 		cmocka_unit_test(test_so_they_do_whoever_comes_and_goes),

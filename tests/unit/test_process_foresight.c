@@ -57,16 +57,52 @@ static void bytes_are_learned_separately_for_longer_idleness(void **state)
 	assert_false(plans_takeover(now_ns));
 }
 
-static void no_takeover_without_low_priority_or_beside_another_service(void **state)
+static void a_takeover_needs_low_priority(void **state)
 {
 	hb_process_foresight_init(&process);
 	int64_t now_ns = learn_bytes(MS, 40);
 	note_gpu(now_ns, false, 1);
 	assert_false(process.foresight.allowed);
-	note_gpu(now_ns, true, 2);
-	assert_false(process.foresight.allowed);
 	note_gpu(now_ns, true, 1);
 	assert_true(process.foresight.allowed);
+}
+
+/* The services that work divide the budget. One that has not worked for over a second has no part of it. */
+static void beside_other_services_a_takeover_needs_work_of_its_own(void **state)
+{
+	hb_process_foresight_init(&process);
+	int64_t now_ns = learn_bytes(MS, 40);
+	note_gpu(now_ns, true, 3);
+	assert_true(process.foresight.allowed);
+	assert_false(process.foresight.may_keep);
+	assert_int_equal(process.foresight.costs.budget_ppm, HB_DEFAULT_TAKEOVER_BUDGET_PPM / 3);
+	assert_true(plans_takeover(now_ns));
+	now_ns += 1300 * MS;
+	note_gpu(now_ns, true, 2);
+	assert_false(process.foresight.allowed);
+	note_gpu(now_ns, true, 0);
+	assert_true(process.foresight.allowed && process.foresight.may_keep);
+	assert_int_equal(process.foresight.costs.budget_ppm, HB_DEFAULT_TAKEOVER_BUDGET_PPM);
+}
+
+/* A GPU kept after a request is given up when another service begins to work. One taken over ahead of a request is not. */
+static void a_kept_gpu_is_given_up_for_another_service(void **state)
+{
+	for (int kept = 0; kept <= 1; kept++) {
+		hb_process_foresight_init(&process);
+		int64_t now_ns = learn_bytes(MS, 40);
+		if (kept) {
+			hb_process_foresight_launch(&process, now_ns);
+			hb_process_foresight_idle(&process, now_ns + MS, 300 * US);
+		} else {
+			hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, 7, 1, 0);
+			hb_process_foresight_step(&process, now_ns + 300 * US);
+		}
+		now_ns += kept ? MS : 300 * US;
+		assert_true(hb_process_foresight_plan(&process).until_ns > now_ns);
+		note_gpu(now_ns, true, 2);
+		assert_int_equal(hb_process_foresight_plan(&process).until_ns > 0, !kept);
+	}
 }
 
 static void facts_are_wanted_every_10_ms(void **state)
@@ -188,7 +224,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_lead_to_a_takeover_once_they_are_learned),
 		cmocka_unit_test(bytes_are_learned_separately_for_longer_idleness),
-		cmocka_unit_test(no_takeover_without_low_priority_or_beside_another_service),
+		cmocka_unit_test(a_takeover_needs_low_priority),
+		cmocka_unit_test(beside_other_services_a_takeover_needs_work_of_its_own),
+		cmocka_unit_test(a_kept_gpu_is_given_up_for_another_service),
 		cmocka_unit_test(facts_are_wanted_every_10_ms),
 		cmocka_unit_test(keeping_the_gpu_is_arranged_only_for_long_waits),
 		cmocka_unit_test(copies_that_wait_are_learned_apart),
