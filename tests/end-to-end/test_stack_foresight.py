@@ -77,6 +77,23 @@ class Foresight(unittest.TestCase):
     def test_requests_of_a_python_server_are_foreseen(self):
         self.hold_before_requests([sys.executable, PYTHON_SERVER, *WORK])
 
+    def test_requests_of_two_services_are_foreseen(self):
+        with Stack() as stack:
+            low, server, port = self.serve(stack, [SERVER, *WORK])
+            other = stack.start("high", *WORK, program=SERVER)
+            other_port = other.expect("port").split()[1]
+
+            def both_held():
+                for one in (port, other_port):
+                    load(one, "--rate", "60", "--seconds", "0.4")
+                held = [tenant["counters"]["requests_with_takeover"] for tenant in stack.tenants()
+                        if tenant["priority"] == "high"]
+                return len(held) == 2 and min(held) >= 10
+            wait_until("requests of both services find the GPU taken over", both_held)
+            other.signal(signal.SIGTERM)
+            other.ended()
+            self.end(low, server)
+
     def test_without_signs_there_is_no_takeover(self):
         with Stack() as stack:
             low, server, port = self.serve(stack, [SERVER, *WORK], ("--no-signs",))
