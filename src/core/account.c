@@ -13,8 +13,8 @@
 
 #include <errno.h>
 
-/* Tokens are overdrawn if they have taken this many times the SLO more than their share. */
-#define OVERDRAWN 3
+/* LP is suspected if tokens took this many times the SLO more than their share. (HP lets it wait earlier: spatial_high.c.) */
+#define SUSPECT_DEBT_SLOS 3
 #define PPM 1000000
 /* Requests alone before an SLO is learned, and between two updates: enough to contain a p99. */
 #define LEARN_SAMPLES 100
@@ -140,7 +140,7 @@ static void set_deadline(struct hb_slot *slot, struct hb_request *request)
 	if (!request->paced)
 		return;
 	request->credit_open = slot->pace.credit.is_open;
-	request->overdrawn = slot->pace.credit.credit_ns < -OVERDRAWN * slo_ns;
+	request->overdrawn = slot->pace.credit.credit_ns < -SUSPECT_DEBT_SLOS * slo_ns;
 	request->took_ns = times.took_ns;
 	request->harm_ns = times.excess_ns;
 	request->deadline_ns = pace == HB_PACE_WINDOW ? request->end_ns + slo_ns - times.took_ns : HB_TIME_NEVER;
