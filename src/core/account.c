@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-/* LP is suspected if tokens took this many times the SLO more than their share. (HP lets it wait earlier: spatial_high.c.) */
+/* The policy suspects LP if tokens took this many times the SLO more than their share. */
 #define SUSPECT_DEBT_SLOS 3
 #define PPM 1000000
 /* Requests alone before an SLO is learned, and between two updates: enough to contain a p99. */

@@ -31,9 +31,9 @@
  * counts as 16 requests, and as 16 misses if it misses, in TRIAL, PATIENCE and the pauses, so that these take as many
  * tokens as single requests. One missed mean in a trial therefore says that LP is not the cause. Outside of a trial a
  * missed mean adds to the debt only if the credit of the tokens (decide/token_credit.h) is more than three SLOs below 0:
- * until then even an answer of 64 tokens meets its SLO, because the tokens before it took less. The core's credit is at most
- * one SLO below that of HP's process, and LP waits where the latter is below -2 SLOs. So such a mean usually shows that
- * waiting did not help in time.
+ * until then even an answer of 64 tokens meets its SLO, because the tokens before it took less. HP's process has a credit of
+ * its own, and LP waits while that is below -2 SLOs. The core's is at most one SLO and that of HP's process at most three, so
+ * the core's can be two SLOs lower.
  *
  * All of this belongs to a kind of request (spatial_kind.h): the misses of one do not limit
  * LP beside another. The least allowance of the kinds served in the last second is in
