@@ -176,7 +176,8 @@ static void start_attempt(struct hb_foresight *foresight, int64_t now_ns, uint32
 	sign->fired = true;
 	if (sign->end_ns <= now_ns)
 		return;
-	if (foresight->allowed && (foresight->may_keep || !is_end_of_work(slot)))
+	bool too_long = sign->end_ns - now_ns > HB_DEFAULT_TAKEOVER_BESIDE_NS;
+	if (foresight->allowed && (foresight->may_keep || (!is_end_of_work(slot) && !too_long)))
 		begin_takeover(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps_gpu(foresight, slot));
 	else if (slot >= HB_FORESIGHT_FIRST_SOURCE)
 		foresight->counts.needless++;

@@ -204,7 +204,8 @@ void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight
 
 /*
  * Allows or forbids takeovers, and to keep the GPU after HP's work. Takeovers gain nothing without LP. Another HP tenant that
- * works would wait for a GPU that is kept. A present takeover ends when it is forbidden.
+ * works would wait for a GPU that is kept, or taken over for longer than HB_DEFAULT_TAKEOVER_BESIDE_NS. A present takeover ends
+ * when it is forbidden.
  */
 void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed, bool may_keep);
 /* Changes the rate of the budget; the time until now_ns counts at the old rate. */

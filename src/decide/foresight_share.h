@@ -12,6 +12,9 @@
  * than one alone. (Processes that start within one interval may each start with a full
  * bucket.)
  *
+ * Not counted: tenants that see signs but do not launch, and tenants that all begin to work within
+ * the same 0.2 s. Each of them has the whole budget until the daemon counts the others.
+ *
  * Bad at: a process that is active once in more than HB_FORESIGHT_AWAY_NS beside one that
  * is always active; it has almost no budget.
  */

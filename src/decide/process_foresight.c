@@ -9,7 +9,10 @@
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)
 
-/* The daemon counts a tenant as at work for this long after its last work. */
+/*
+ * The daemon counts a tenant as at work for a second after its last launch, and looks every 100 ms. A process counts itself for
+ * this long after its last work. So both can differ by 0.2 s, in which other tenants are not seen or seen too long.
+ */
 #define WORK_SHOWS_NS (1200 * MS)
 #define FACTS_EVERY_NS (10 * MS)
 
@@ -54,8 +57,8 @@ void hb_process_foresight_note_gpus(struct hb_process_foresight *process, int64_
 		others = beside > others ? beside : others;
 	}
 	process->facts_again_ns = now_ns + FACTS_EVERY_NS;
-	/* The tenants that work divide the budget of a GPU, so it does not fill while this one may not take the GPU over. */
-	if (allowed && !process->foresight.allowed)
+	/* The tenants that work divide the budget of a GPU. The time in which this one might not take the GPU over was theirs. */
+	if (!allowed || !process->foresight.allowed)
 		process->budget.since_ns = now_ns;
 	hb_foresight_share_tenants(&process->share, &process->foresight, now_ns, others);
 	hb_foresight_allow(&process->foresight, now_ns, allowed, !others);

@@ -4,6 +4,7 @@
 their sockets are enough for the GPU to be taken over before a request's first
 kernel. No test depends on times: load continues until the condition is true.
 """
+import concurrent.futures
 import json
 import os
 import signal
@@ -84,8 +85,9 @@ class Foresight(unittest.TestCase):
             other_port = other.expect("port").split()[1]
 
             def both_held():
-                for one in (port, other_port):
-                    load(one, "--rate", "60", "--seconds", "0.4")
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    for done in [pool.submit(load, one, "--rate", "60", "--seconds", "0.5") for one in (port, other_port)]:
+                        done.result()
                 held = [tenant["counters"]["requests_with_takeover"] for tenant in stack.tenants()
                         if tenant["priority"] == "high"]
                 return len(held) == 2 and min(held) >= 10

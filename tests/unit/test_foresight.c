@@ -422,6 +422,24 @@ static void test_keeps_only_where_it_pays(void **state)
 	assert_int_equal(work_twice(&rig, 0, 30 * US), 0);
 }
 
+/* Launches come 0.3 to 2.2 ms after their sign, or always 0.35 ms. Beside other services only the latter has short takeovers. */
+static void test_no_long_takeover_beside_other_services(void **state)
+{
+	(void)state;
+	for (int wide = 0; wide <= 1; wide++)
+		for (int beside = 0; beside <= 1; beside++) {
+			struct rig rig;
+			rig_init(&rig);
+			for (int i = 0; i < 2 * HB_FORESIGHT_WINDOW; i++)
+				request(&rig, 1, (wide ? 300 + i * 37 % 20 * 100 : 350) * US, (40 + i % 17) * MS);
+			uint64_t takeovers = rig.foresight.counts.takeovers;
+			rig.budget.tokens_ns = rig.costs.budget_cap_ns;
+			hb_foresight_allow(&rig.foresight, rig.now_ns, true, !beside);
+			request(&rig, 1, 350 * US, 40 * MS);
+			assert_int_equal(rig.foresight.counts.takeovers - takeovers, !wide || !beside);
+		}
+}
+
 /* --- the budget between signs --- */
 
 /* Two signs, of which one misses in half of the cases: with a nearly empty bucket only the other causes takeovers. */
@@ -532,6 +550,8 @@ static void test_random(void **state)
 			uint64_t wrong = rig.foresight.counts.wrong, wrong_ns = rig.foresight.counts.wrong_ns;
 			uint64_t lingers = rig.foresight.counts.lingers;
 			random_step(&rig, &rng, step / 2000);
+			assert_true(rig.foresight.may_keep || !rig.foresight.lingering ||
+				    !rig.foresight.takeover_until_ns);
 			bool knows = false;
 			for (uint32_t slot = 0; slot < rig.foresight.n_signs; slot++)
 				knows |= rig.foresight.signs[slot].timed ||
@@ -570,6 +590,7 @@ int main(void)
 		cmocka_unit_test(test_keeps_between_tokens_without_an_end),
 		cmocka_unit_test(test_keeps_for_a_service_that_is_always_present),
 		cmocka_unit_test(test_keeps_only_where_it_pays),
+		cmocka_unit_test(test_no_long_takeover_beside_other_services),
 		cmocka_unit_test(test_the_worst_sign_is_throttled_first),
 		cmocka_unit_test(test_random),
 	};

@@ -76,10 +76,19 @@ static void beside_other_services_a_takeover_needs_work_of_its_own(void **state)
 	assert_true(process.foresight.allowed);
 	assert_false(process.foresight.may_keep);
 	assert_int_equal(process.foresight.costs.budget_ppm, HB_DEFAULT_TAKEOVER_BUDGET_PPM / 3);
-	assert_true(plans_takeover(now_ns));
+	hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, 7, 1, 0);
+	hb_process_foresight_step(&process, now_ns + 300 * US);
+	assert_true(hb_process_foresight_plan(&process).until_ns > now_ns);
+	hb_process_foresight_launch(&process, now_ns + 500 * US);
+	hb_process_foresight_idle(&process, now_ns + 1500 * US, 0);
+	process.budget.tokens_ns = 0;
 	now_ns += 1300 * MS;
 	note_gpu(now_ns, true, 2);
 	assert_false(process.foresight.allowed);
+	hb_process_foresight_launch(&process, now_ns); /* the time without work adds nothing to the budget */
+	assert_int_equal(process.budget.tokens_ns, 0);
+	hb_process_foresight_idle(&process, now_ns + MS, 0);
+	now_ns += 1300 * MS;
 	note_gpu(now_ns, true, 0);
 	assert_true(process.foresight.allowed && process.foresight.may_keep);
 	assert_int_equal(process.foresight.costs.budget_ppm, HB_DEFAULT_TAKEOVER_BUDGET_PPM);
