@@ -56,7 +56,10 @@ void hb_gpu_decide(struct hb_gpu *gpu, int64_t now_ns)
 	hb_gpu_update_doorbell(gpu);
 }
 
-/* The page says how many HP tenants launch work: their processes divide the budget of takeovers, and keep the GPU after work only if one does. */
+/*
+ * The page says how many HP tenants launch work. Their processes divide the budget of takeovers, and keep the GPU after work only
+ * if one tenant does.
+ */
 static void publish_active_high(struct hb_gpu *gpu, int64_t now_ns)
 {
 	uint32_t active = 0;

@@ -203,7 +203,7 @@ void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight
 		       struct hb_foresight_budget *budget, bool learns);
 
 /*
- * Allows or forbids takeovers, and to keep the GPU after HP's work. Takeovers gain nothing without LP. Another HP tenant that
+ * Allows or forbids takeovers, and keeping the GPU after HP's work. Takeovers gain nothing without LP. Another HP tenant that
  * works would wait for a GPU that is kept, or taken over for longer than HB_DEFAULT_TAKEOVER_BESIDE_NS. A present takeover ends
  * when it is forbidden.
  */

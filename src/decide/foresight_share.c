@@ -20,7 +20,7 @@ static bool was_active(struct hb_foresight_share *share, uint32_t i, uint64_t ac
 
 static void set_rate(const struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns)
 {
-	uint32_t ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM / (share->others + 1) / (share->tenants + 1);
+	uint32_t ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM / (share->other_processes + 1) / (share->other_tenants + 1);
 	hb_foresight_set_budget(foresight, now_ns, share->unnoticed ? 0 : ppm);
 }
 
@@ -28,13 +28,13 @@ void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresig
 			     const uint64_t *activity, uint32_t n, uint32_t self)
 {
 	bool away = !share->looked_ns || now_ns - share->looked_ns >= HB_FORESIGHT_AWAY_NS;
-	share->others = 0;
+	share->other_processes = 0;
 	for (uint32_t i = 0; i < n && i < HB_FORESIGHT_SHARERS; i++)
 		if (i != self)
-			share->others += was_active(share, i, activity[i], now_ns);
+			share->other_processes += was_active(share, i, activity[i], now_ns);
 	share->looked_ns = now_ns;
 	share->again_ns = now_ns + HB_FORESIGHT_SHARE_EVERY_NS;
-	share->unnoticed = away && share->others;
+	share->unnoticed = away && share->other_processes;
 	if (share->unnoticed) { /* the time until now was the others' */
 		foresight->budget->begun = true;
 		foresight->budget->since_ns = now_ns;
@@ -45,6 +45,6 @@ void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresig
 void hb_foresight_share_tenants(struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns,
 				uint32_t others)
 {
-	share->tenants = others;
+	share->other_tenants = others;
 	set_rate(share, foresight, now_ns);
 }

@@ -29,11 +29,11 @@
 
 /* Zeros = the others were not read yet. */
 struct hb_foresight_share {
-	int64_t again_ns;  /* when the others have to be read again */
-	int64_t looked_ns; /* when they were read last; 0 = never */
-	uint32_t others;   /* active processes of the tenant besides this one */
-	uint32_t tenants;  /* HP tenants that work besides this one */
-	bool unnoticed;    /* the other processes may not have noticed this one yet */
+	int64_t again_ns;         /* when the others have to be read again */
+	int64_t looked_ns;        /* when they were read last; 0 = never */
+	uint32_t other_processes; /* active processes of the tenant besides this one */
+	uint32_t other_tenants;   /* HP tenants that work besides this one */
+	bool unnoticed;           /* the other processes may not have noticed this one yet */
 	uint64_t activity[HB_FORESIGHT_SHARERS];
 	int64_t active_ns[HB_FORESIGHT_SHARERS]; /* when a change was noticed; 0 = never */
 };
