@@ -21,13 +21,14 @@ HELP = """\
 usage: hb bench list
        hb bench run SUITE [OPTION...]
        hb bench report FILE [--json] [--report FILE]
-       hb bench merge FILE FILE... [--json] [--report FILE] [--out DIR]
+       hb bench merge FILE FILE... [--sharing WAY[,WAY...]] [--json] [--report FILE] [--out DIR]
 
 Measures services beside low-priority programs under each way of sharing a GPU.
 All ways are measured in turns, on a real GPU, or on a simulated one where there
 is none. Report shows a file again that run wrote (.json, .json.gz). Merge puts
 files of one suite together that were measured in several calls: their cases,
-and the rounds of the cases that are in several of them.
+and the rounds of the cases that are in several of them. With --sharing, merge
+keeps only those ways of sharing (and exclusive).
 
   --gpu sim|N      a simulated GPU, or the N-th real one (the first real one)
   --sharing WAY[,WAY...]|all[,-WAY...]
@@ -275,7 +276,7 @@ def report(args, path):
 
 
 def merge(args, paths):
-    result = merge_files(paths)
+    result = merge_files(paths, args.sharing.split(",") if args.sharing else ())
     output = Output(args, result["suite"])
     output.keep(result)
     output.finish(args, result)

@@ -3,6 +3,7 @@
 import copy
 
 from hbbench import results
+from hbbench.tables import Refused
 
 SAME = ("suite", "gpu", "driver", "simulated")  # a result is only one result where these are equal
 SAME_IN_CASE = ("world", "low")
@@ -78,22 +79,39 @@ def add_case(cases, case, path):
         add_rounds(cases[at], case, path)
 
 
+def refuse_unknown_ways(ways, parts):
+    known = {cell["name"] for part in parts for case in part["cases"] for cell in case["sharing"]}
+    for way in ways:
+        if way not in known:
+            raise Refused(f"--sharing {way}: not in these files; they have {', '.join(sorted(known))}")
+
+
+def keep_ways(case, ways):
+    """Leaves only `exclusive` and these ways of sharing in a case."""
+    case["sharing"] = [cell for cell in case["sharing"] if cell["name"] in ("exclusive", *ways)]
+    case["dropped"] = [one for one in case["dropped"] if one["name"] in ways]
+
+
 def joined(texts):
     """Different texts in their order, as one."""
     return "; ".join(dict.fromkeys(texts))
 
 
-def merge_files(paths):
-    """One result of all files."""
+def merge_files(paths, ways=()):
+    """One result of all files. With `ways` it has only these ways of sharing and `exclusive`."""
     parts = [results.load(path) for path in paths]
-    cases = []
     for path, part in zip(paths, parts):
         refuse_unless("cases" in part, path, "a table of rows cannot be merged; give results of hb bench run")
+    refuse_unknown_ways(ways, parts)
+    cases = []
+    for path, part in zip(paths, parts):
         for key in SAME:
             refuse_unless(part[key] == parts[0][key], path, f"{key}: {part[key]}, but {parts[0][key]} in {paths[0]}")
         for case in part["cases"]:
             case = copy.deepcopy(case)
             case["window_s"] = case.get("window_s") or part["window_s"]
+            if ways:
+                keep_ways(case, ways)
             add_case(cases, case, path)
     lengths = {part["window_s"] for part in parts}
     head = {key: joined(part[key] for part in parts) for key in ("command", "time", "commit", "machine")}

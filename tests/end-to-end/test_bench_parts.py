@@ -98,6 +98,14 @@ class Merging(unittest.TestCase):
         self.assertEqual((sorted(why), why["reef"]), (["reef", "temporal"], "no memory"))
         self.assertIn("not measured in all parts", why["temporal"])
 
+    def test_chosen_ways_of_sharing_are_kept(self):
+        reef = cell_of("reef", "temporal", [1, 2], [1.0, 2.0])
+        self.write(case_of("a", *both([10, 20], [30, 40]), reef, dropped=[{"name": "mps", "why": "no memory"}]))
+        self.write(case_of("a", *both([60, 90], [10, 80])))
+        case = merge.merge_files(self.paths, ["temporal"])["cases"][0]
+        self.assertEqual([cell["name"] for cell in case["sharing"]], ["exclusive", "temporal"])
+        self.assertEqual((case["dropped"], case["sharing"][1]["low"][0]["rounds_per_s"]), ([], [50, 50, 50, 50]))
+
     @staticmethod
     def with_energy(cells, high_mj, low_mj, shared_mj):
         cells[0]["high"][0]["energy_mj"], cells[0]["low"][0]["energy_mj"] = high_mj, low_mj
