@@ -96,6 +96,16 @@ struct hb_elastic_bytes hb_elastic_count(const struct hb_tenancy *tenancy, uint3
 	return sum;
 }
 
+uint64_t hb_elastic_away(const struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu_index)
+{
+	uint64_t away = 0;
+	for (uint32_t i = 0; i < HB_PAGE_ELASTIC; i++)
+		if ((tenancy->page->elastic_gpus[i].owner & UINT32_MAX) == slot + 1 &&
+		    hb_elastic_owns(tenancy, i, gpu_index))
+			away += hb_elastic_on_peer(tenancy, i) + hb_elastic_returning(tenancy, i);
+	return away;
+}
+
 static void clear_record(struct hb_tenancy *tenancy, uint32_t index)
 {
 	struct hb_page_elastic *record = &tenancy->page->elastic_gpus[index];

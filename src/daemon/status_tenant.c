@@ -8,9 +8,11 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/units.h"
 #include "base/uuid.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
+#include "daemon/elastic_records.h"
 #include "daemon/engine_advice.h"
 #include "daemon/gpu_elastic.h"
 #include "daemon/gpu_minimum.h"
@@ -295,6 +297,7 @@ static struct overhead measure_overhead(struct hb_tenancy *tenancy, uint32_t gpu
 			continue;
 		uint64_t taken = hb_gpu_process_bytes(tenancy->gpus[gpu_index], member->pid);
 		uint64_t held = tenancy->page->processes[slot].memory[gpu_index].used_bytes;
+		held -= hb_bytes_least(held, hb_elastic_away(tenancy, slot, gpu_index));
 		if (taken == HB_GPU_BYTES_UNKNOWN) {
 			sum.unknown++;
 			continue;
