@@ -222,7 +222,7 @@ def killed_client(stack):
 
 
 def killed_in_endless_kernel(stack):
-    """Kills an LP client inside a kernel that does not end. The driver then ends the other LP clients with an error
+    """Kills an LP client inside a kernel that does not end. The driver may then end the other LP clients with an error
     (docs/limits.md), but not HP. The kernel has 8 blocks of 32 threads, so other work fits beside it; it ends after a minute."""
     victim = stack.run("low", ENDLESS)
     other, high = start_three(stack, victim)
