@@ -176,7 +176,8 @@ static void start_attempt(struct hb_foresight *foresight, int64_t now_ns, uint32
 	sign->fired = true;
 	if (sign->end_ns <= now_ns)
 		return;
-	bool too_long = sign->end_ns - now_ns > HB_DEFAULT_TAKEOVER_BESIDE_NS;
+	int64_t since_ns = foresight->takeover_until_ns ? foresight->takeover_since_ns : now_ns;
+	bool too_long = sign->end_ns - since_ns > HB_DEFAULT_TAKEOVER_BESIDE_NS;
 	if (foresight->allowed && (foresight->may_keep || (!is_end_of_work(slot) && !too_long)))
 		begin_takeover(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps_gpu(foresight, slot));
 	else if (slot >= HB_FORESIGHT_FIRST_SOURCE)
@@ -207,17 +208,33 @@ int64_t hb_foresight_next_ns(const struct hb_foresight *foresight)
 	return next_ns;
 }
 
+/* The takeover ends at this time at the latest. */
+static void shorten_takeover(struct hb_foresight *foresight, int64_t now_ns, int64_t until_ns)
+{
+	int64_t saved_ns = foresight->takeover_until_ns - until_ns;
+	if (saved_ns <= 0)
+		return;
+	foresight->takeover_until_ns = until_ns;
+	foresight->reserved_ns -= saved_ns;
+	credit_budget(foresight, now_ns, saved_ns);
+}
+
 void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed, bool may_keep)
 {
 	foresight->allowed = allowed;
 	foresight->may_keep = allowed && may_keep;
-	if (!foresight->takeover_until_ns || (allowed && (may_keep || !foresight->lingering)))
+	if (!foresight->takeover_until_ns || foresight->may_keep)
 		return;
 	hb_foresight_step(foresight, now_ns);
 	if (!foresight->takeover_until_ns)
 		return;
+	if (allowed && !foresight->lingering) {
+		shorten_takeover(foresight, now_ns, now_ns + HB_DEFAULT_TAKEOVER_BESIDE_NS);
+		return;
+	}
 	foresight->counts.needless++;
-	end_takeover(foresight, now_ns, now_ns - foresight->takeover_since_ns + 2 * foresight->costs.switch_ns);
+	int64_t switches_ns = foresight->lingering ? 0 : 2 * foresight->costs.switch_ns;
+	end_takeover(foresight, now_ns, now_ns - foresight->takeover_since_ns + switches_ns);
 }
 
 /* --- attempts --- */

@@ -18,15 +18,20 @@ static void note_gpu(int64_t now_ns, bool low_present, uint32_t high_at_work)
 	hb_process_foresight_note_gpus(&process, now_ns, &facts, 1);
 }
 
-/* Requests whose bytes arrive 500 us before the launch, 2 ms apart. Returns the time of the next request's bytes. */
+static int64_t learn_request(int64_t now_ns, uint64_t source, int64_t launch_us)
+{
+	note_gpu(now_ns, true, 1);
+	hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, source, 1, 0);
+	hb_process_foresight_launch(&process, now_ns + launch_us * US);
+	hb_process_foresight_idle(&process, now_ns + launch_us * US + MS, 0);
+	return now_ns + launch_us * US + 3500 * US;
+}
+
+/* Requests whose bytes arrive 500 us before the launch, 2.5 ms after the last one. Returns the time of the next request's bytes. */
 static int64_t learn_bytes(int64_t now_ns, int requests)
 {
-	for (int i = 0; i < requests; i++, now_ns += 4 * MS) {
-		note_gpu(now_ns, true, 1);
-		hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, 7, 1, 0);
-		hb_process_foresight_launch(&process, now_ns + 500 * US);
-		hb_process_foresight_idle(&process, now_ns + 1500 * US, 0);
-	}
+	for (int i = 0; i < requests; i++)
+		now_ns = learn_request(now_ns, 7, 500);
 	return now_ns;
 }
 
@@ -112,6 +117,41 @@ static void a_kept_gpu_is_given_up_for_another_service(void **state)
 		note_gpu(now_ns, true, 2);
 		assert_int_equal(hb_process_foresight_plan(&process).until_ns > 0, !kept);
 	}
+}
+
+/* Each sign alone has a short takeover. Together they would keep the GPU from other services for longer than one may last. */
+static void several_signs_do_not_prolong_a_takeover_beside_other_services(void **state)
+{
+	for (uint32_t services = 1; services <= 2; services++) {
+		int64_t now_ns = MS;
+		hb_process_foresight_init(&process);
+		for (uint64_t source = 1; source <= 6; source++)
+			for (int i = 0; i < 40; i++)
+				now_ns = learn_request(now_ns, source, 500);
+		note_gpu(now_ns, true, services);
+		for (uint64_t source = 1; source <= 6; source++, now_ns += 340 * US) {
+			hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, source, 1, 0);
+			hb_process_foresight_step(&process, now_ns + 205 * US);
+		}
+		struct hb_takeover_plan plan = hb_process_foresight_plan(&process);
+		assert_int_equal(plan.until_ns - plan.since_ns > HB_DEFAULT_TAKEOVER_BESIDE_NS, services == 1);
+	}
+}
+
+static void a_long_takeover_is_shortened_for_another_service(void **state)
+{
+	int64_t now_ns = MS;
+	hb_process_foresight_init(&process);
+	for (int i = 0; i < 128; i++)
+		now_ns = learn_request(now_ns, 7, 300 + i * 37 % 20 * 100);
+	hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, 7, 1, 0);
+	now_ns += 300 * US;
+	hb_process_foresight_step(&process, now_ns);
+	int64_t until_ns = hb_process_foresight_plan(&process).until_ns, tokens_ns = process.budget.tokens_ns;
+	assert_true(until_ns > now_ns + HB_DEFAULT_TAKEOVER_BESIDE_NS);
+	note_gpu(now_ns, true, 2);
+	assert_int_equal(hb_process_foresight_plan(&process).until_ns, now_ns + HB_DEFAULT_TAKEOVER_BESIDE_NS);
+	assert_int_equal(process.budget.tokens_ns - tokens_ns, until_ns - now_ns - HB_DEFAULT_TAKEOVER_BESIDE_NS);
 }
 
 static void facts_are_wanted_every_10_ms(void **state)
@@ -236,6 +276,8 @@ int main(void)
 		cmocka_unit_test(a_takeover_needs_low_priority),
 		cmocka_unit_test(beside_other_services_a_takeover_needs_work_of_its_own),
 		cmocka_unit_test(a_kept_gpu_is_given_up_for_another_service),
+		cmocka_unit_test(several_signs_do_not_prolong_a_takeover_beside_other_services),
+		cmocka_unit_test(a_long_takeover_is_shortened_for_another_service),
 		cmocka_unit_test(facts_are_wanted_every_10_ms),
 		cmocka_unit_test(keeping_the_gpu_is_arranged_only_for_long_waits),
 		cmocka_unit_test(copies_that_wait_are_learned_apart),
