@@ -62,13 +62,15 @@ static void leave(void)
 	atomic_store_explicit(&taken, false, memory_order_release);
 }
 
+/* Reads the GPUs on which this process has launched. What happens on others does not concern it. */
 static uint32_t read_gpu_facts(struct hb_gpu_facts *facts)
 {
 	const struct hb_place *place = hb_place();
 	uint32_t n = 0;
 	for (uint32_t i = 0; place->page && i < place->page->n_gpus && i < HB_PAGE_GPUS; i++) {
 		const struct hb_gpu_page *gpu = place->gpus[i];
-		if (!gpu)
+		if (!gpu || !atomic_load_explicit(&((struct hb_gate *)place->process->gates[i])->submitted,
+						  memory_order_relaxed))
 			continue;
 		facts[n].low_present = atomic_load_explicit(&gpu->tenants_low, memory_order_relaxed) > 0;
 		facts[n++].high_at_work = atomic_load_explicit(&gpu->high_at_work, memory_order_relaxed);
