@@ -56,14 +56,30 @@ static _Atomic(uint32_t) launches;     /* never 0 or HB_TAKEOVER_END when writte
 
 /* KEEP kernels have not begun: the call that waits for the work before them has not returned. */
 static atomic_bool keep_waits;
+/* A call would have waited behind KEEP kernels in the legacy stream, so none are put there any more (see hb_takeover_meet). */
+static atomic_bool legacy_is_used;
 
 /* ---- the application's threads ---- */
 
-static void write_words(uint32_t bits, uint32_t value, bool lingering_only)
+static void end_kernels(uint32_t bits)
 {
 	for (unsigned i = 0; bits; i++, bits >>= 1)
-		if ((bits & 1) && (!lingering_only || hb_takeover_slots[i % HB_TAKEOVER_CONTEXTS].lingers))
-			atomic_store_explicit(&hb_takeover_page_of(i)->word, value, memory_order_release);
+		if (bits & 1)
+			atomic_store_explicit(&hb_takeover_page_of(i)->word, HB_TAKEOVER_END, memory_order_release);
+}
+
+/* A new word makes the kernels stay longer. It never replaces the order to end, which another thread may just have written. */
+static void renew_kernels(uint32_t bits, uint32_t value)
+{
+	for (unsigned i = 0; bits; i++, bits >>= 1) {
+		if (!(bits & 1) || !hb_takeover_slots[i % HB_TAKEOVER_CONTEXTS].lingers)
+			continue;
+		_Atomic(uint32_t) *word = &hb_takeover_page_of(i)->word;
+		uint32_t old = atomic_load_explicit(word, memory_order_relaxed);
+		while (old != HB_TAKEOVER_END && !atomic_compare_exchange_weak_explicit(
+							 word, &old, value, memory_order_release, memory_order_relaxed))
+			;
+	}
 }
 
 static uint32_t held_bits(void)
@@ -76,7 +92,7 @@ static bool release_bits(uint32_t which)
 	if (!(atomic_load(&hb_shim_alert) & which))
 		return false;
 	uint32_t held = atomic_fetch_and(&hb_shim_alert, ~which) & which;
-	write_words(held, HB_TAKEOVER_END, false);
+	end_kernels(held);
 	return held != 0;
 }
 
@@ -115,14 +131,13 @@ bool hb_takeover_is_there(void)
 	return false;
 }
 
-/* A new word makes the takeover kernels stay for another HB_DEFAULT_TAKEOVER_LINGER_NS. */
 void hb_takeover_note_launch(int64_t now_ns)
 {
 	enum hb_takeover_note note = hb_takeover_linger_note(&linger, now_ns);
 	if (note == HB_TAKEOVER_FIRST_RENEWED)
 		hb_shim_count(HB_COUNT_takeovers_released, 1);
 	if (note != HB_TAKEOVER_NOT_RENEWED)
-		write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_TAKEOVER_END / 2), true);
+		renew_kernels(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_TAKEOVER_END / 2));
 }
 
 /* Whether work on this stream runs beside work on the legacy stream. */
@@ -149,10 +164,18 @@ bool hb_takeover_is_on_legacy(void)
 	return held_bits() & atomic_load_explicit(&legacy_bits, memory_order_relaxed);
 }
 
+/*
+ * KEEP kernels that have not begun are behind the work of another stream. A release ends the kernels, but the call still waits
+ * for that work.
+ */
 void hb_takeover_meet(CUstream stream)
 {
 	uint32_t met = held_bits() & atomic_load(&legacy_bits);
-	if (met && !is_apart(stream) && release_bits(met))
+	if (!met || is_apart(stream))
+		return;
+	if ((met & HB_ALERT_KEPT) && atomic_load(&keep_waits))
+		atomic_store(&legacy_is_used, true);
+	if (release_bits(met))
 		hb_shim_count(HB_COUNT_takeovers_wide, 1);
 }
 
@@ -367,7 +390,9 @@ static bool keep_gpu(struct takeover_slot *slot, unsigned index, CUstream stream
 {
 	CUstream keep;
 	if (!choose_stream(slot, KEEP_EVEN, &keep) ||
-	    (keep == CU_STREAM_LEGACY && !event && !is_apart(stream))) /* the process would wait for the kernels, too */
+	    (keep == CU_STREAM_LEGACY &&
+	     (atomic_load(&legacy_is_used) ||
+	      (!event && !is_apart(stream))))) /* the process would wait for the kernels, too */
 		return false;
 	enum takeover_kind last = slot->kept_last, kind = last == KEEP_EVEN ? KEEP_ODD : KEEP_EVEN;
 	bool queued = is_over(slot, kind, 0) && queue_behind_work(slot, keep, stream, marked ? slot->work_done : event);
@@ -469,5 +494,6 @@ void hb_takeover_leave_in_child(void)
 	atomic_store(&apart_stream, NULL);
 	atomic_store(&legacy_bits, 0);
 	atomic_store(&keep_waits, false);
+	atomic_store(&legacy_is_used, false);
 	hb_takeover_stopped = false;
 }

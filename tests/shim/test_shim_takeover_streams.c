@@ -6,6 +6,9 @@
  */
 #include "takeover_child.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 /* ---- in the child ---- */
 
 static void expect_held(void)
@@ -110,6 +113,63 @@ static void reset_while_held(void)
 	}
 }
 
+/* ---- keeping the GPU after work ---- */
+
+static atomic_bool waits, over;
+
+static void take_long(void *unused)
+{
+	usleep(4000);
+}
+
+/* The GPU may be kept after the first wait, because the answer follows at once. */
+static void work_and_answer(int i)
+{
+	if (i % 64 == 0)
+		hint(400000);
+	launch(kernel_short, stream);
+	OK(CU(cuLaunchHostFunc)(stream, take_long, NULL));
+	atomic_store(&waits, true);
+	OK(CU(cuStreamSynchronize)(stream));
+	launch(kernel_short, stream);
+	launch(kernel_short, stream);
+	OK(CU(cuStreamSynchronize)(stream));
+	usleep(2000 + (unsigned)(i * 7919 % 13) * 1000);
+}
+
+static void *launch_on_the_legacy_stream(void *unused)
+{
+	OK(CU(cuCtxSetCurrent)(context));
+	while (!atomic_load(&over)) {
+		if (atomic_exchange(&waits, false)) {
+			usleep(1000);
+			launch(kernel_short, NULL);
+			OK(CU(cuStreamSynchronize)(NULL));
+		}
+		usleep(100);
+	}
+	return NULL;
+}
+
+/* The kernels that keep the GPU are in the legacy stream, behind the work. A launch there waits for that work, but only once. */
+static void use_the_legacy_stream_meanwhile(void)
+{
+	pthread_t thread;
+	begin();
+	for (int i = 0; hb_page_host_count(&host, HB_COUNT_takeovers_kept) < 4; i++)
+		work_and_answer(i);
+	CHECK(pthread_create(&thread, NULL, launch_on_the_legacy_stream, NULL) == 0);
+	for (int i = 0; hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0; i++)
+		work_and_answer(i);
+	atomic_store(&over, true);
+	CHECK(pthread_join(thread, NULL) == 0);
+	uint64_t kept = hb_page_host_count(&host, HB_COUNT_takeovers_kept);
+	for (int i = 0; i < 40; i++)
+		work_and_answer(i);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_kept) == kept);
+	end();
+}
+
 /* ---- in the test ---- */
 
 static void calls_do_not_wait_for_a_takeover_on_the_legacy_stream(void **state)
@@ -132,6 +192,11 @@ static void a_context_may_be_reset_during_a_takeover(void **state)
 	run(reset_while_held);
 }
 
+static void the_gpu_is_not_kept_where_other_work_would_wait(void **state)
+{
+	run(use_the_legacy_stream_meanwhile);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -140,6 +205,7 @@ int main(void)
 		TEST(calls_do_not_wait_for_a_takeover_on_streams_of_its_own),
 		TEST(a_capture_is_not_disturbed),
 		TEST(a_context_may_be_reset_during_a_takeover),
+		TEST(the_gpu_is_not_kept_where_other_work_would_wait),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
