@@ -29,12 +29,11 @@ void hb_foresight_costs_init(struct hb_foresight_costs *costs)
 }
 
 void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight_costs *costs,
-		       struct hb_foresight_budget *budget, bool learns)
+		       struct hb_foresight_budget *budget)
 {
 	memset(foresight, 0, sizeof *foresight);
 	foresight->costs = *costs;
 	foresight->budget = budget;
-	foresight->learns = learns;
 	foresight->idle_since_ns = -1;
 	foresight->n_signs = HB_FORESIGHT_FIRST_SOURCE;
 	foresight->signs[HB_FORESIGHT_PERIOD].kind = HB_SIGN_PERIOD;
@@ -247,7 +246,7 @@ static bool is_takeover(const struct hb_foresight_plan *plan)
 static void refresh_plan(struct hb_foresight *foresight, uint32_t slot)
 {
 	struct hb_foresight_sign *sign = &foresight->signs[slot];
-	if (!foresight->learns || sign->seen < HB_FORESIGHT_LEAST || sign->stale < STALE)
+	if (sign->seen < HB_FORESIGHT_LEAST || sign->stale < STALE)
 		return;
 	enum hb_foresight_shape shape = keeps_gpu(foresight, slot) ? HB_SHAPE_IDLE
 					: sign->timed              ? HB_SHAPE_TIME
@@ -351,10 +350,6 @@ void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_s
 	bool timed = expected_ns > 0;
 	foresight->counts.signs++;
 	hb_foresight_step(foresight, now_ns);
-	if (!timed && !foresight->learns) {
-		foresight->counts.needless++;
-		return;
-	}
 	uint32_t slot = find_slot(foresight, kind, source, timed);
 	int64_t base_ns = timed ? expected_ns : now_ns;
 	foresight->signs[slot].used_ns = now_ns;
@@ -454,7 +449,7 @@ int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns)
 {
 	const struct hb_foresight_plan *plan = &foresight->keep[find_end_of_work(foresight)];
 	settle_budget(foresight, now_ns);
-	if (!foresight->busy || !foresight->may_keep || !foresight->learns || !is_takeover(plan))
+	if (!foresight->busy || !foresight->may_keep || !is_takeover(plan))
 		return 0;
 	return foresight->budget->tokens_ns >= plan->end_ns ? plan->end_ns : 0;
 }
@@ -468,14 +463,12 @@ void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int6
 	foresight->busy = false;
 	foresight->idle_since_ns = now_ns;
 	/* Not at the launch that began the period, because HP must not wait for a plan to be computed. */
-	if (foresight->learns && !(foresight->pending & UINT64_C(1) << HB_FORESIGHT_PERIOD))
+	if (!(foresight->pending & UINT64_C(1) << HB_FORESIGHT_PERIOD))
 		begin_attempt(foresight, HB_FORESIGHT_PERIOD, foresight->start_ns);
-	if (foresight->learns) {
-		uint32_t slot = find_end_of_work(foresight);
-		begin_attempt(foresight, slot, now_ns);
-		if (keep_ns > 0 && foresight->may_keep)
-			begin_takeover(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);
-	}
+	uint32_t slot = find_end_of_work(foresight);
+	begin_attempt(foresight, slot, now_ns);
+	if (keep_ns > 0 && foresight->may_keep)
+		begin_takeover(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);
 	hb_foresight_step(foresight, now_ns);
 }
 

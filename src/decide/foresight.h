@@ -179,7 +179,6 @@ struct hb_foresight {
 	int64_t start_ns;      /* last launch that followed an idle time in which LP could have the GPU */
 	int64_t takeover_since_ns, takeover_until_ns; /* until 0 = no takeover */
 	int64_t reserved_ns;                          /* taken from the budget for the present takeover */
-	bool learns;                                  /* false: only hints that name a time count, and are trusted */
 	bool allowed;                                 /* takeovers ahead of requests */
 	bool may_keep;                                /* HP may also keep the GPU after its work */
 	bool busy, lingering;
@@ -200,12 +199,12 @@ void hb_foresight_costs_init(struct hb_foresight_costs *costs);
 
 /* Starts without knowledge; takeovers are not allowed yet. `budget` must live as long. */
 void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight_costs *costs,
-		       struct hb_foresight_budget *budget, bool learns);
+		       struct hb_foresight_budget *budget);
 
 /*
  * Allows or forbids takeovers, and keeping the GPU after HP's work. Takeovers gain nothing without LP. Another HP tenant that
  * works would wait for a GPU that is kept, or taken over for longer than HB_DEFAULT_TAKEOVER_BESIDE_NS. A present takeover ends
- * when it is forbidden.
+ * when it is forbidden, and if HP may not keep the GPU, at most that long after this call.
  */
 void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed, bool may_keep);
 /* Changes the rate of the budget; the time until now_ns counts at the old rate. */

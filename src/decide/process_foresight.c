@@ -21,7 +21,7 @@ static void init_with_costs(struct hb_process_foresight *process, void (*init_co
 	struct hb_foresight_costs costs;
 	memset(process, 0, sizeof *process);
 	init_costs(&costs);
-	hb_foresight_init(&process->foresight, &costs, &process->budget, true);
+	hb_foresight_init(&process->foresight, &costs, &process->budget);
 }
 
 void hb_process_foresight_init(struct hb_process_foresight *process)

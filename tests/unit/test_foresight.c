@@ -42,7 +42,7 @@ static void rig_init(struct rig *rig)
 {
 	memset(rig, 0, sizeof *rig);
 	init_prompt_costs(&rig->costs);
-	hb_foresight_init(&rig->foresight, &rig->costs, &rig->budget, true);
+	hb_foresight_init(&rig->foresight, &rig->costs, &rig->budget);
 	hb_foresight_allow(&rig->foresight, 0, true, true);
 }
 

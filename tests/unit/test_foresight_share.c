@@ -41,7 +41,7 @@ static struct world *world_new(void)
 	hb_foresight_costs_init(&costs);
 	world->now_ns = 1000 * S;
 	for (uint32_t i = 0; i < PROCESSES; i++) {
-		hb_foresight_init(&world->processes[i].foresight, &costs, &world->processes[i].budget, true);
+		hb_foresight_init(&world->processes[i].foresight, &costs, &world->processes[i].budget);
 		hb_foresight_allow(&world->processes[i].foresight, world->now_ns, true, true);
 	}
 	return world;
