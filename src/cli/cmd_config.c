@@ -22,8 +22,10 @@ static const char usage[] = "usage: hb config check [--system] [FILE]\n"
 			    "  --system        use /etc/hummingbird/hummingbird.yaml, not the user's own file\n"
 			    "  -h, --help\n"
 			    "\n"
-			    "A running daemon reads `rules` and `reserve` again on SIGHUP (systemctl reload\n"
-			    "hummingbird). It reads all other keys only when it starts.\n"
+			    "On SIGHUP (systemctl reload hummingbird) a running daemon applies rules, others,\n"
+			    "reserve, elastic_host, elastic_peers, window, masks, trusted_driver, user_tenants,\n"
+			    "user_processes, user_connections and idle_exit, and isolation for programs that\n"
+			    "start later. The other keys apply after a restart.\n"
 			    "\n"
 			    "exit status: 0 no error, 2 an error in the file or a bad command line\n";
 

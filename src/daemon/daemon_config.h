@@ -80,7 +80,7 @@ int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, str
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error);
 /*
- * Copies from `read` to *config what a running daemon can change: rules, isolation, reserve, elastic_host, others, idle_exit, window, masks.
+ * Copies from `read` to *config what a running daemon can change: all keys but those of AT_START (daemon_config.c).
  * Writes the names of keys that differ and apply only after a restart to `later`; "" = none.
  */
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,
