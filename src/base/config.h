@@ -42,6 +42,7 @@ struct hb_config_key {
 	size_t offset; /* offset of the field in the struct; in the table of a list's element: within the element */
 	size_t size;   /* bytes: of the array (text), of one element (list) */
 	bool required;
+	bool memory;      /* bytes: 0 or at least 1 MiB, as hb_memory_parse() accepts */
 	int64_t min, max; /* bounds; if both are 0, the type's own range (not negative for durations and bytes) */
 	double real_min, real_max;  /* bounds; if both are 0, any finite number */
 	const char *const *choices; /* choice: the accepted words, NULL-terminated */

@@ -104,7 +104,7 @@ static int store_duration(const struct hb_config_key *key, const char *text, int
 static int store_bytes(const struct hb_config_key *key, const char *text, uint64_t *field, struct hb_error *error)
 {
 	uint64_t value;
-	int rc = hb_bytes_parse(text, &value, error);
+	int rc = key->memory ? hb_memory_parse(text, &value, error) : hb_bytes_parse(text, &value, error);
 	if (!rc)
 		rc = check_range(key, (int64_t)value, text, show_bytes, error);
 	if (!rc)

@@ -48,6 +48,7 @@ struct scanned_number {
  * A number with more digits fits into int64_t in no unit. With at most this many, the products below fit into 128 bits.
  */
 #define DIGITS_MAX 20
+#define MEMORY_LEAST (UINT64_C(1) << 20)
 
 /* Parses the number that `text` begins with. Returns 0, or -EINVAL if there is none. */
 static int scan_number(const char *text, struct scanned_number *number)
@@ -133,6 +134,19 @@ int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error)
 			error, -EINVAL,
 			"'%.60s' is not a size: write a number and one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB", text);
 	}
+}
+
+int hb_memory_parse(const char *text, uint64_t *bytes, struct hb_error *error)
+{
+	uint64_t value;
+	int rc = hb_bytes_parse(text, &value, error);
+	if (rc)
+		return rc;
+	if (value && value < MEMORY_LEAST)
+		return hb_error_set(error, -EINVAL,
+				    "'%.60s' is less than 1MiB; write a size with a unit, such as 40GiB", text);
+	*bytes = value;
+	return 0;
 }
 
 char *hb_duration_format(int64_t ns, char text[static HB_UNITS_TEXT_MAX])

@@ -32,6 +32,11 @@ char *hb_duration_format(int64_t ns, char text[static HB_UNITS_TEXT_MAX]);
  * result is at most INT64_MAX.
  */
 int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error);
+/*
+ * As hb_bytes_parse(), for sizes of memory that a user writes: 0 or at least 1 MiB. A smaller size is -EINVAL, because its
+ * unit is probably missing.
+ */
+int hb_memory_parse(const char *text, uint64_t *bytes, struct hb_error *error);
 /* Writes a size for people, to one decimal in binary units: 1610612736 -> "1.5GiB". Returns `text`. */
 char *hb_bytes_format(uint64_t bytes, char text[static HB_UNITS_TEXT_MAX]);
 

@@ -111,6 +111,23 @@ static void bad_sizes_are_refused_and_named(void **state)
 	assert_int_equal(hb_bytes_parse("9000000TiB", &bytes, NULL), -ERANGE);
 }
 
+static void sizes_of_memory_below_one_mib_are_refused(void **state)
+{
+	static const char *const cases[] = {"1", "40", "1048575", "64KiB"};
+	struct hb_error error = {""};
+	uint64_t bytes = 77;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		assert_int_equal(hb_memory_parse(cases[i], &bytes, &error), -EINVAL);
+		assert_int_equal(bytes, 77);
+		assert_non_null(strstr(error.text, "less than 1MiB"));
+	}
+	assert_int_equal(hb_memory_parse("0", &bytes, &error), 0);
+	assert_int_equal(bytes, 0);
+	assert_int_equal(hb_memory_parse("1048576", &bytes, &error), 0);
+	assert_int_equal(bytes, 1 << 20);
+	assert_int_equal(hb_memory_parse("lots", &bytes, &error), -EINVAL);
+}
+
 static void sizes_print_for_people(void **state)
 {
 	char text[HB_UNITS_TEXT_MAX];
@@ -130,6 +147,7 @@ int main(void)
 		cmocka_unit_test(any_duration_survives_printing_and_parsing),
 		cmocka_unit_test(sizes_have_binary_and_decimal_units),
 		cmocka_unit_test(bad_sizes_are_refused_and_named),
+		cmocka_unit_test(sizes_of_memory_below_one_mib_are_refused),
 		cmocka_unit_test(sizes_print_for_people),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
