@@ -271,12 +271,13 @@ static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], 
 	return result;
 }
 
-static void print_gpu_missing(void)
+static void print_gpu_missing(const char *started)
 {
 	if (access("/dev/nvidiactl", F_OK) < 0 && access("/dev/dxg", F_OK) < 0)
 		fprintf(stderr,
 			"hb run: there is no NVIDIA GPU here (no /dev/nvidiactl); `hb doctor` says what to do, --gpu sim "
-			"simulates a GPU\n");
+			"simulates a GPU%s\n",
+			started);
 }
 
 /* Warns when the command runs in a place that the user may not expect. */
@@ -287,7 +288,7 @@ static void print_warnings(bool simulated)
 		fprintf(stderr, "hb run: the GPU is simulated, times come from a model\n");
 		return;
 	}
-	print_gpu_missing();
+	print_gpu_missing("; the command is started anyway");
 	if (access(system_socket, F_OK) == 0 && access(system_socket, W_OK) < 0)
 		fprintf(stderr,
 			"hb run: only group hummingbird may use this machine's daemon (adduser NAME hummingbird); "
@@ -337,7 +338,7 @@ static int prepare_command(struct run_request *request, struct hb_error *error)
 		return hb_run_set_environment_alone(simulated, error);
 	}
 	if (result == -EOPNOTSUPP && !simulated)
-		print_gpu_missing(); /* which may be why MPS is missing */
+		print_gpu_missing(""); /* which may be why MPS is missing */
 	if (result < 0)
 		return result;
 	bool signs = request->options.priority == HB_PAGE_HIGH && !request->no_signs;
