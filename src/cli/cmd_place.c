@@ -14,6 +14,8 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define COMMAND "place"
 
@@ -101,6 +103,13 @@ static int answer(struct place_request *request, const char *file, struct hb_pai
 	return rc;
 }
 
+/* A terminal and /dev/null give no input: both are character devices. */
+static bool has_standard_input(void)
+{
+	struct stat input;
+	return fstat(STDIN_FILENO, &input) == 0 && !S_ISCHR(input.st_mode);
+}
+
 int hb_cmd_place(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -124,6 +133,10 @@ int hb_cmd_place(int argc, char **argv)
 		return code;
 	if (argc - optind > 1)
 		return hb_cli_usage_error(COMMAND, "unexpected '%s'", argv[optind + 1]);
+	if (optind == argc && !has_standard_input())
+		return hb_cli_usage_error(COMMAND,
+					  "no FILE is given; give a FILE with nodes and jobs, or write them to "
+					  "the standard input");
 	struct hb_pair_model *model = calloc(1, sizeof *model);
 	int rc = model ? 0 : hb_error_set(&error, -ENOMEM, "out of memory");
 	request.pairing.model = model;

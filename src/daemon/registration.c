@@ -29,9 +29,11 @@ static int check_request(const struct hb_daemon *daemon, const struct hb_peer *p
 {
 	bool simulated = request->flags & HB_REGISTER_SIMULATED;
 	if (simulated != daemon->options.simulated)
-		return hb_error_set(error, -EINVAL, "this daemon serves %s GPUs; %s",
-				    daemon->options.simulated ? "simulated" : "real",
-				    simulated ? "start one with --gpu sim" : "start one without --gpu sim");
+		return hb_error_set(error, -EINVAL,
+				    "this daemon (%s) serves %s GPUs; unset HB_SOCKET, or set it to the socket of a "
+				    "daemon that was started %s --gpu sim",
+				    daemon->options.socket, daemon->options.simulated ? "simulated" : "real",
+				    simulated ? "with" : "without");
 	if (request->flags & HB_REGISTER_ELASTIC && request->priority == HB_PAGE_HIGH)
 		return hb_error_set(error, -EINVAL, "memory of high priority never moves, so it cannot be elastic");
 	if (request->flags & HB_REGISTER_OVER && !(request->flags & HB_REGISTER_ELASTIC))

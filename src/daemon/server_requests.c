@@ -239,7 +239,7 @@ static int serve_set(struct hb_connection *connection)
 	char reduced[160];
 	struct hb_peer peer;
 	if (!tenancy || hb_tenancy_is_server(tenancy)) {
-		hb_error_set(&error, -ESRCH, "no tenant has the id %u", change.tenant);
+		hb_error_set(&error, -ESRCH, "no tenant has the id %u; `hb status` shows the ids", change.tenant);
 		return hb_connection_error(connection, -ESRCH, error.text);
 	}
 	if (identify_client(connection, &peer) < 0 || !may_change(&peer, tenancy))
