@@ -1,26 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda-tenant: small CUDA programs for tests and demonstrations, on a GPU or on
- * a simulated one. Started plainly or under `hb run`.
- *
- *   cuda-tenant [--route ROUTE] [--wait] [--default-signals] MODE
- *     work ROUNDS                     every kind of work; prints results that depend on nothing else
- *     train KERNEL_US N               N kernels without pause (0: until SIGTERM); prints JSON
- *     memory CHUNK THREADS PROCESSES  each thread allocates until it is refused; prints what was granted
- *     hold CHUNK N                    N chunks of memory with known bytes; checks them at each line of its input
- *     segments CHUNK N                the same, in a segment that grows by cuMemCreate, as those of PyTorch can
- *     cost CALLS IDLE_MS BUSY_MS      what calls cost this process (tenant_cost.c)
- *     devices                         the UUIDs of the devices
- *     capture                         records a graph, pausing in the middle
- *     child fork|exec|spawn           uses CUDA, and again in a child
- *     gang SHAPE KERNEL_US N [PAUSE_US]  N steps on all GPUs, which wait for each other (tenant_gang.c)
- *     infer [OPTION...]               a service with requests at random; prints their latency (tenant_infer.c)
- *     bench KIND [ARGUMENT...]        a program of the benchmark harness (bench_mode.c)
- *   cuda-tenant --routes              the routes by which it can find the driver
- *
- * --wait: pauses between joining and working, and again before it ends: it says
- * "joined" and "done", and waits for a line on standard input each time.
- * --default-signals: SIGTERM kills it while its kernels run.
+ * a simulated one. Started plainly or under `hb run`. The usage below lists its modes;
+ * tenant_cost.c, tenant_gang.c, tenant_infer.c and bench_mode.c have those of their names.
  */
 #include "bench_tenant.h"
 
@@ -33,6 +15,36 @@
 #include <unistd.h>
 
 extern char **environ;
+
+static const char usage[] =
+	"usage: cuda-tenant [--route ROUTE] [--wait] [--default-signals] MODE\n"
+	"       cuda-tenant --routes\n"
+	"\n"
+	"Small CUDA programs for tests and demonstrations. The modes:\n"
+	"\n"
+	"  work ROUNDS                     every kind of work; prints results that depend on nothing else\n"
+	"  train KERNEL_US N               N kernels of KERNEL_US us without pause (N = 0: until SIGTERM);\n"
+	"                                  prints JSON\n"
+	"  memory CHUNK THREADS PROCESSES  each thread allocates until it is refused; prints what was granted\n"
+	"  hold CHUNK N                    N chunks of memory with known bytes; checks them at each line of\n"
+	"                                  its input\n"
+	"  segments CHUNK N                the same, in a segment that grows by cuMemCreate, as those of\n"
+	"                                  PyTorch can\n"
+	"  cost CALLS IDLE_MS BUSY_MS      what calls cost this process\n"
+	"  devices                         the UUIDs of the devices\n"
+	"  capture                         records a graph, pausing in the middle\n"
+	"  child fork|exec|spawn           uses CUDA, and again in a child\n"
+	"  gang SHAPE KERNEL_US N [PAUSE_US]  N steps on all GPUs, which wait for each other\n"
+	"  infer [OPTION...]               a service with requests at random; prints their latency;\n"
+	"                                  options: --rate, --seconds, --kernels, --kernel-us, --blocks,\n"
+	"                                  --input-kb, --eager, --seed\n"
+	"  bench KIND [ARGUMENT...]        a program of the benchmark harness\n"
+	"\n"
+	"  --route ROUTE      find the driver by this route; --routes lists them\n"
+	"  --wait             say \"joined\" before the work and \"done\" after it, and wait for a line of\n"
+	"                     the standard input each time\n"
+	"  --default-signals  SIGTERM kills it while its kernels run\n"
+	"  -h, --help\n";
 
 /* The format is described in docs/simcuda.md; host functions are those of tenant_kernels.c. */
 static const char image[] = "HBSIM1\n"
@@ -287,9 +299,9 @@ static int use_in_child(const char *how)
 	return end_mode(0);
 }
 
-static int usage(void)
+static int refuse_arguments(void)
 {
-	fprintf(stderr, "usage: see the top of bench/tenant/tenant.c\n");
+	fputs(usage, stderr);
 	return 2;
 }
 
@@ -325,7 +337,7 @@ static int run(int argc, char **argv)
 		return record_graph();
 	if (strcmp(mode, "child") == 0 && argc == 2)
 		return use_in_child(argv[1]);
-	return usage();
+	return refuse_arguments();
 }
 
 int main(int argc, char **argv)
@@ -333,6 +345,10 @@ int main(int argc, char **argv)
 	const char *route = NULL;
 	int i = 1;
 	for (; i < argc && argv[i][0] == '-'; i++) {
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+			fputs(usage, stdout);
+			return 0;
+		}
 		if (strcmp(argv[i], "--routes") == 0) {
 			driver_list_routes();
 			return 0;
@@ -344,8 +360,10 @@ int main(int argc, char **argv)
 		else if (strcmp(argv[i], "--route") == 0 && i + 1 < argc)
 			route = argv[++i];
 		else
-			return usage();
+			return refuse_arguments();
 	}
+	if (i == argc)
+		return refuse_arguments();
 	driver_open(route);
 	return run(argc - i, argv + i);
 }
