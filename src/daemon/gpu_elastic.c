@@ -71,6 +71,8 @@ static void answer_need(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, in
 		note_failure(gpu, tenancy->number, need->bytes, why, now_ns);
 	gpu->elastic->n_needs--;
 	gpu->elastic->needs_met += code == 0;
+	if (code == 0) /* HP takes it, perhaps while LP still moves memory for the next need */
+		gpu->elastic->free_bytes -= hb_bytes_least(gpu->elastic->free_bytes, need->bytes);
 	need->state = HB_NEED_NONE;
 	need->answered_ns = code == 0 ? now_ns : 0;
 	gpu->elastic->hold_until_ns = code == 0 ? now_ns + HOLD_NS : 0;
@@ -119,11 +121,14 @@ int hb_gpu_elastic_need(struct hb_gpu *gpu, struct hb_tenancy *tenancy, uint64_t
 	return -EINPROGRESS;
 }
 
+/* Whether a move is in progress that may count for HP. */
 static bool is_any_moving(const struct hb_gpu *gpu)
 {
-	for (uint32_t i = 0; i < gpu->tenants_end; i++)
-		if (gpu->elastic->tenants[i].order.is_active)
+	for (uint32_t i = 0; i < gpu->tenants_end; i++) {
+		const struct hb_memory_order *order = &gpu->elastic->tenants[i].order;
+		if (order->is_active && (order->direction == HB_ORDER_AWAY || order->direction == HB_ORDER_PAUSE))
 			return true;
+	}
 	return false;
 }
 
@@ -138,7 +143,7 @@ static void post_need(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint
 	event.memory_need.guest_bytes = hb_peers_count_guests(gpu, true);
 	need->state = HB_NEED_POSTED;
 	need->sequence = gpu->elastic->next_sequence++;
-	if (!is_any_moving(gpu))
+	if (!is_any_moving(gpu) || free_bytes < gpu->elastic->free_bytes)
 		gpu->elastic->free_bytes = free_bytes;
 	if (hb_gpu_post(gpu, now_ns, &event) < 0 && need->state)
 		answer_need(gpu, tenancy, -ENOMEM, "the GPU's core refused the need", now_ns);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define GIB (UINT64_C(1) << 30)
-#define CONFIG "mps: false\nelastic_host: 64GiB\n"
+#define CONFIG "mps: false\nelastic_host: 64GiB\nelastic_return: 1s\n"
 #define LIMIT_NS (20 * HB_NS_PER_S)
 
 /* The ways in which the player of an LP tenant answers an order. */
@@ -31,6 +31,7 @@ struct low {
 };
 
 static struct daemon daemon_;
+static _Atomic(bool) slow_home, slow_away; /* the players take so long */
 static char used_path[40];
 static _Atomic(uint64_t) used_bytes; /* as the fake driver says */
 
@@ -48,6 +49,7 @@ static void set_used(uint64_t bytes)
 
 static int set_up(void **state)
 {
+	slow_home = slow_away = false;
 	strcpy(used_path, "/tmp/hb-used-XXXXXX");
 	close(mkstemp(used_path));
 	setenv("HB_FAKE_NVML_USED", used_path, 1);
@@ -75,6 +77,8 @@ static uint64_t with_tables(uint64_t bytes)
 static void execute(struct low *low, struct hb_page_elastic *record)
 {
 	bool home = record->order_direction == HB_ORDER_HOME;
+	if (home ? slow_home : slow_away)
+		usleep(home ? 800000 : 400000);
 	uint64_t bytes = low->conduct == REFUSES ? 0 : record->order_host_bytes;
 	if (low->conduct == MOVES) {
 		uint64_t room = bytes - bytes / 512;
@@ -331,6 +335,71 @@ static void low_does_not_take_what_was_made_free(void **state)
 	hb_membership_fini(&other);
 }
 
+/* HP gives some of its memory back, and asks for more while LP's memory returns to it. */
+static void what_returns_does_not_hide_what_moves_then(void **state)
+{
+	struct low low;
+	struct hb_membership member;
+	struct hb_tenant_options high = start_high(&member);
+	slow_home = true;
+	start_low(&low, 2, 20 * GIB, MOVES);
+	assert_int_equal(need(&high, 8 * GIB, &(struct hb_error){""}), 0);
+	set_used(80 * GIB);
+	usleep(200000);
+	set_used(76 * GIB);
+	const struct hb_page_elastic *record = &low.member.page->elastic_gpus[0];
+	int64_t limit_ns = hb_clock_now_ns() + LIMIT_NS;
+	while ((record->order_direction != HB_ORDER_HOME || record->order == record->result) &&
+	       hb_clock_now_ns() < limit_ns)
+		usleep(1000);
+	assert_int_equal(record->order_direction, HB_ORDER_HOME);
+	assert_int_equal(need(&high, 6 * GIB, &(struct hb_error){""}), 0);
+	assert_in_range(used_bytes, 0, 74 * GIB);
+	end_low(&low);
+	hb_membership_fini(&member);
+}
+
+struct asker {
+	struct hb_tenant_options wish;
+	uint64_t bytes;
+	int result;
+};
+
+/* Takes the room at once. */
+static void *ask(void *argument)
+{
+	struct asker *asker = argument;
+	asker->result = need(&asker->wish, asker->bytes, &(struct hb_error){""});
+	if (asker->result == 0)
+		set_used(used_bytes + asker->bytes);
+	return NULL;
+}
+
+/* The second asks while LP moves memory for the first. */
+static void two_tenants_of_high_both_get_room(void **state)
+{
+	struct low low;
+	struct hb_membership member, second = HB_MEMBERSHIP_NONE;
+	struct asker askers[2] = {{.wish = start_high(&member), .bytes = 8 * GIB},
+				  {.wish = wish_of(7, HB_PAGE_HIGH), .bytes = 5 * GIB}};
+	pthread_t threads[2];
+	assert_int_equal(create(&daemon_, askers[1].wish), 0);
+	assert_int_equal(join(&daemon_, &askers[1].wish, &second), 0);
+	slow_away = true;
+	start_low(&low, 2, 20 * GIB, MOVES);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_create(&threads[i], NULL, ask, &askers[i]), 0);
+		usleep(100000);
+	}
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(askers[i].result, 0);
+	}
+	end_low(&low);
+	hb_membership_fini(&member);
+	hb_membership_fini(&second);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
@@ -343,6 +412,8 @@ int main(void)
 		TEST(without_memory_that_moves_the_answer_comes_at_once),
 		TEST(only_low_priority_is_elastic_and_only_with_a_pool),
 		TEST(low_does_not_take_what_was_made_free),
+		TEST(what_returns_does_not_hide_what_moves_then),
+		TEST(two_tenants_of_high_both_get_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
