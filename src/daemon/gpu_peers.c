@@ -74,12 +74,20 @@ static uint64_t count_room(const struct hb_gpu *gpu)
 	return free_bytes - hb_bytes_least(free_bytes, reserve);
 }
 
+static bool is_ordered(const struct hb_gpu *gpu)
+{
+	for (uint32_t i = 0; i < gpu->tenants_end; i++)
+		if (gpu->elastic->tenants[i].order.is_active)
+			return true;
+	return false;
+}
+
 uint64_t hb_peers_choose(struct hb_gpu *gpu)
 {
 	uint64_t most = 0;
 	if (!gpu->daemon->config.elastic_peers)
 		return 0;
-	if (gpu->elastic->peer && count_gpu(gpu, false))
+	if (gpu->elastic->peer && (is_ordered(gpu) || count_gpu(gpu, false))) /* memory may be on its way there */
 		return count_room(gpu->elastic->peer);
 	gpu->elastic->peer = NULL;
 	for (uint32_t i = 0; i < gpu->daemon->n_gpus; i++) {
@@ -90,14 +98,6 @@ uint64_t hb_peers_choose(struct hb_gpu *gpu)
 		gpu->elastic->peer = other;
 	}
 	return most;
-}
-
-static bool is_ordered(const struct hb_gpu *gpu)
-{
-	for (uint32_t i = 0; i < gpu->tenants_end; i++)
-		if (gpu->elastic->tenants[i].order.is_active)
-			return true;
-	return false;
 }
 
 /* After a restart, the last order to a peer says where the memory is. */
