@@ -2,6 +2,7 @@
 /* The last minutes of one GPU; see usage_history.h. */
 #include "daemon/usage_history.h"
 
+#include "base/units.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/elastic_records.h"
@@ -204,7 +205,7 @@ static void read_memory(struct hb_usage_counts *counts, const struct hb_tenancy 
 	struct hb_elastic_bytes elastic = hb_elastic_count(tenancy, gpu_index);
 	uint64_t allocated = limit_bytes(tenancy->page->gpus[gpu_index].used_bytes);
 	counts->peer_bytes = limit_bytes(elastic.peer);
-	counts->host_bytes = limit_bytes(elastic.away);
+	counts->host_bytes = limit_bytes(elastic.away - hb_bytes_least(elastic.away, elastic.peer));
 	uint64_t away = counts->peer_bytes + counts->host_bytes;
 	counts->memory_bytes = allocated > away ? allocated - away : 0;
 }

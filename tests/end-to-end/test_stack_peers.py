@@ -50,6 +50,17 @@ class Peers(unittest.TestCase):
         low.process.stdin.close()
         self.assertEqual(low.ended(), 0)
 
+    def lately(self, stack):
+        """Where the memory of low priority on the first GPU was in the last step of five seconds."""
+        history = stack.status()["gpus"][0]["history"]
+        return [history.get(f"low{place}_bytes", [])[-1:] for place in ("", "_peer", "_host")]
+
+    def test_memory_on_the_peer_is_shown_once(self):
+        with Stack(gpus=2, scale=0.1, mps=False, config=CONFIG, HB_SIM_MEMORY=str(GPU)) as stack:
+            low, high = self.move_to_peer(stack)
+            wait_until("the history shows it", lambda: self.lately(stack) == [[4 * CHUNK], [2 * CHUNK], [0]])
+            self.end(low, high)
+
     def test_guests_leave_for_a_program_of_any_priority(self):
         for priority in ("high", "low"):
             with (self.subTest(priority=priority),
