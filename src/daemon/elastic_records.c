@@ -96,12 +96,16 @@ struct hb_elastic_bytes hb_elastic_count(const struct hb_tenancy *tenancy, uint3
 	return sum;
 }
 
+bool hb_elastic_is_of(const struct hb_tenancy *tenancy, uint32_t index, uint32_t slot)
+{
+	return (tenancy->page->elastic_gpus[index].owner & UINT32_MAX) == slot + 1;
+}
+
 uint64_t hb_elastic_away(const struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu_index)
 {
 	uint64_t away = 0;
 	for (uint32_t i = 0; i < HB_PAGE_ELASTIC; i++)
-		if ((tenancy->page->elastic_gpus[i].owner & UINT32_MAX) == slot + 1 &&
-		    hb_elastic_owns(tenancy, i, gpu_index))
+		if (hb_elastic_is_of(tenancy, i, slot) && hb_elastic_owns(tenancy, i, gpu_index))
 			away += hb_elastic_on_peer(tenancy, i) + hb_elastic_returning(tenancy, i);
 	return away;
 }
@@ -124,7 +128,7 @@ static void clear_record(struct hb_tenancy *tenancy, uint32_t index)
 void hb_elastic_leave(struct hb_tenancy *tenancy, uint32_t slot)
 {
 	for (uint32_t i = 0; i < HB_PAGE_ELASTIC; i++)
-		if ((tenancy->page->elastic_gpus[i].owner & UINT32_MAX) == slot + 1)
+		if (hb_elastic_is_of(tenancy, i, slot))
 			clear_record(tenancy, i);
 }
 

@@ -30,6 +30,8 @@ bool hb_tenancy_is_elastic(const struct hb_tenancy *tenancy);
 /* Whether the record belongs to a running process of the tenant and to this GPU of the page. */
 bool hb_elastic_owns(const struct hb_tenancy *tenancy, uint32_t record, uint32_t gpu_index);
 struct hb_elastic_bytes hb_elastic_count(const struct hb_tenancy *tenancy, uint32_t gpu_index);
+/* Whether the record belongs to the process in this slot, on any GPU. */
+bool hb_elastic_is_of(const struct hb_tenancy *tenancy, uint32_t record, uint32_t slot);
 /* Returns how many bytes of one process, by its slot, are not on this GPU although the tenant's account has them. */
 uint64_t hb_elastic_away(const struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu_index);
 /* Returns how many bytes of the record are on the host and can return: not what does not count against the lease. */

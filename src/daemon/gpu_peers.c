@@ -59,6 +59,16 @@ uint64_t hb_peers_count_guests(const struct hb_gpu *gpu, bool leaving)
 	return sum;
 }
 
+uint64_t hb_peers_count_process(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint32_t slot)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; hb_tenancy_is_elastic(tenancy) && i < tenancy->n_gpus; i++)
+		for (uint32_t r = 0; tenancy->gpus[i]->elastic->peer == gpu && r < HB_PAGE_ELASTIC; r++)
+			if (hb_elastic_is_of(tenancy, r, slot) && hb_elastic_owns(tenancy, r, i))
+				sum += hb_elastic_on_peer(tenancy, r);
+	return sum;
+}
+
 /* ---- the choice ---- */
 
 /* A GPU is no peer while its own tenants need memory, or have moved some away. */

@@ -20,6 +20,8 @@ bool hb_peers_read_free(const struct hb_gpu *gpu, uint64_t *bytes);
 uint64_t hb_peers_choose(struct hb_gpu *gpu);
 /* Bytes of guests on this GPU; `leaving`: only those that can leave now. */
 uint64_t hb_peers_count_guests(const struct hb_gpu *gpu, bool leaving);
+/* Bytes that one process, by its slot, has on this GPU as a guest. */
+uint64_t hb_peers_count_process(const struct hb_gpu *gpu, const struct hb_tenancy *tenancy, uint32_t slot);
 /* The core's action memory_evict: its event memory_evicted follows from hb_peers_poll(). */
 void hb_peers_evict(struct hb_gpu *gpu, const struct hb_tenancy *asker, uint64_t bytes, int64_t now_ns);
 /*

@@ -16,6 +16,7 @@
 #include "daemon/engine_advice.h"
 #include "daemon/gpu_elastic.h"
 #include "daemon/gpu_minimum.h"
+#include "daemon/gpu_peers.h"
 #include "daemon/gpu_processes.h"
 #include "daemon/placements.h"
 #include "daemon/request_rings.h"
@@ -298,6 +299,7 @@ static struct overhead measure_overhead(struct hb_tenancy *tenancy, uint32_t gpu
 		uint64_t taken = hb_gpu_process_bytes(tenancy->gpus[gpu_index], member->pid);
 		uint64_t held = tenancy->page->processes[slot].memory[gpu_index].used_bytes;
 		held -= hb_bytes_least(held, hb_elastic_away(tenancy, slot, gpu_index));
+		held += hb_peers_count_process(tenancy->gpus[gpu_index], tenancy, slot);
 		if (taken == HB_GPU_BYTES_UNKNOWN) {
 			sum.unknown++;
 			continue;

@@ -55,10 +55,17 @@ class Peers(unittest.TestCase):
         history = stack.status()["gpus"][0]["history"]
         return [history.get(f"low{place}_bytes", [])[-1:] for place in ("", "_peer", "_host")]
 
+    def overheads(self, stack):
+        """Memory of the low-priority program on each GPU, beyond its allocations."""
+        low = next(tenant for tenant in tenants_of(stack.status()) if tenant["priority"] == "low")
+        return [gpu["memory_overhead"] for gpu in low["gpus"]]
+
     def test_memory_on_the_peer_is_shown_once(self):
         with Stack(gpus=2, scale=0.1, mps=False, config=CONFIG, HB_SIM_MEMORY=str(GPU)) as stack:
             low, high = self.move_to_peer(stack)
             wait_until("the history shows it", lambda: self.lately(stack) == [[4 * CHUNK], [2 * CHUNK], [0]])
+            own, peer = self.overheads(stack)
+            self.assertTrue(CONTEXT <= own < CONTEXT + CHUNK and peer == 0, (own, peer))
             self.end(low, high)
 
     def test_guests_leave_for_a_program_of_any_priority(self):
