@@ -452,10 +452,11 @@ static bool count_wanted(const struct hb_granules *granules, size_t wanted[GRANU
 	for (size_t i = 0; newest && i < n; i++)
 		for (size_t k = 0; k < newest[i]->n; k++) {
 			const struct granule *granule = &newest[i]->granules[k];
-			if (hb_is_host(&granule->place) || granule->bytes > room)
+			if (hb_is_host(&granule->place))
 				continue;
-			room -= granule->bytes;
-			wanted[granule->bytes / HB_GRANULE_UNIT]++;
+			bool fits = granule->bytes <= room;
+			wanted[granule->bytes / HB_GRANULE_UNIT] += fits;
+			room = fits ? room - granule->bytes : 0; /* moves skip no granule */
 		}
 	free(newest);
 	return newest != NULL;

@@ -167,6 +167,26 @@ static void spares_make_a_move_to_the_host_free_of_pinning(void **state)
 	finish(granules, before, host_before);
 }
 
+/* Moves take the newest granules first and skip none, so what is prepared for an older one would be of no use. */
+static void spares_skip_no_granule(void **state)
+{
+	uint64_t before = all_own_bytes();
+	size_t host_before = count_host_room();
+	struct hb_granules *granules = hb_granules_new(&granule_config);
+	struct allocation old = {.bytes = UNIT, .seed = 10}, young = {.bytes = 2 * GRANULE, .seed = 11};
+	(void)state;
+	CU(hb_granules_allocate(granules, old.bytes, &old.base));
+	CU(hb_granules_allocate(granules, young.bytes, &young.base));
+	hb_granules_limit_host(granules, GRANULE + UNIT);
+	for (bool more = true; more;)
+		CU(hb_granules_keep_spares(granules, &more));
+	assert_int_equal(count(granules).spare, GRANULE);
+	CU(move_granules(granules, &local, &host, count(granules).spare, NULL));
+	CU(hb_granules_release(granules, old.base, 0, NULL));
+	CU(hb_granules_release(granules, young.base, 0, NULL));
+	finish(granules, before, host_before);
+}
+
 static void allocations_leave_a_move_that_is_prepared(void **state)
 {
 	uint64_t before = all_own_bytes();
@@ -437,6 +457,7 @@ int main(void)
 		cmocka_unit_test(memory_moves_and_returns),
 		cmocka_unit_test(a_full_place_stops_a_move_before_it_begins),
 		cmocka_unit_test(spares_make_a_move_to_the_host_free_of_pinning),
+		cmocka_unit_test(spares_skip_no_granule),
 		cmocka_unit_test(allocations_leave_a_move_that_is_prepared),
 		cmocka_unit_test(two_moves_take_different_granules),
 		cmocka_unit_test(adopted_memory_moves_until_it_is_disowned),
