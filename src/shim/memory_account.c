@@ -180,28 +180,36 @@ static bool can_ask(const struct hb_place *place, unsigned gpu, uint64_t bytes)
 }
 
 /*
- * A refusal takes 0.3 s. A program whose memory does not fit gets what the lease has, and asks again after this time.
+ * A refusal takes 0.3 s. A program whose memory does not fit gets what the lease has, and asks for as much again after this time.
  */
 #define ASK_OVER_AGAIN_NS HB_NS_PER_S
 static _Atomic(int64_t) refused_ns[HB_PAGE_GPUS];
+static _Atomic(uint64_t) refused_bytes[HB_PAGE_GPUS];
 
-static bool was_just_refused(const struct hb_place *place, unsigned gpu)
+static bool was_just_refused(const struct hb_place *place, unsigned gpu, uint64_t bytes)
 {
-	int64_t before_ns = atomic_load_explicit(&refused_ns[gpu], memory_order_relaxed);
-	return before_ns && hb_elastic_has_over(place) && hb_clock_now_ns() - before_ns < ASK_OVER_AGAIN_NS;
+	int64_t before_ns = atomic_load_explicit(&refused_ns[gpu], memory_order_acquire);
+	return before_ns && bytes >= atomic_load_explicit(&refused_bytes[gpu], memory_order_relaxed) &&
+	       hb_elastic_has_over(place) && hb_clock_now_ns() - before_ns < ASK_OVER_AGAIN_NS;
+}
+
+static void note_refusal(unsigned gpu, uint64_t bytes)
+{
+	atomic_store_explicit(&refused_bytes[gpu], bytes, memory_order_relaxed);
+	atomic_store_explicit(&refused_ns[gpu], hb_clock_now_ns(), memory_order_release);
 }
 
 /* Another process may take the memory between the answer and the claim. */
 static bool take_leased_room(const struct hb_place *place, unsigned gpu, uint64_t bytes)
 {
-	if (was_just_refused(place, gpu))
+	if (was_just_refused(place, gpu, bytes))
 		return take_room(place, gpu, bytes, BY_LEASE);
 	for (int i = 0; i < ASK_TRIES; i++) {
 		if (take_room(place, gpu, bytes, BY_LEASE))
 			return true;
 		int result = can_ask(place, gpu, bytes) ? ask_lease(gpu, bytes) : -ENOMEM;
 		if (result == -ENOMEM) {
-			atomic_store_explicit(&refused_ns[gpu], hb_clock_now_ns(), memory_order_relaxed);
+			note_refusal(gpu, bytes);
 			return false;
 		}
 		if (result < 0)

@@ -121,6 +121,24 @@ static void what_does_not_fit_is_on_the_host(void **state)
 	assert_non_null(hb_page_host_run(&elastic_host, allocate_more_than_fits));
 }
 
+static void allocate_less_after_a_refusal(void)
+{
+	CUdeviceptr pointer;
+	size_t pitch;
+	elastic_begin();
+	CHECK(CU(cuMemAllocPitch_v2)(&pointer, &pitch, MIB, 100, 4) == CUDA_ERROR_OUT_OF_MEMORY);
+	OK(CU(cuMemAllocPitch_v2)(&pointer, &pitch, MIB, 4, 4));
+}
+
+static void the_daemon_is_asked_for_less_than_it_has_refused(void **state)
+{
+	elastic_host.page->elastic = HB_ELASTIC_ON | HB_ELASTIC_OVER;
+	elastic_host.page->gpus[0].low_lease_bytes = 0;
+	elastic_host.low_free_bytes = 4 * MIB;
+	assert_non_null(hb_page_host_run(&elastic_host, allocate_less_after_a_refusal));
+	assert_int_equal(elastic_host.memory_asked, 2);
+}
+
 static void allocate_without_option(void)
 {
 	CUmemGenericAllocationHandle handle;
@@ -398,6 +416,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(allocations_look_like_those_of_the_driver, elastic_set_up,
 						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(what_does_not_fit_is_on_the_host, elastic_set_up, elastic_tear_down),
+		cmocka_unit_test_setup_teardown(the_daemon_is_asked_for_less_than_it_has_refused, elastic_set_up,
+						elastic_tear_down),
 		cmocka_unit_test_setup_teardown(other_tenants_get_ordinary_memory, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_ends_with_its_context, elastic_set_up, elastic_tear_down),
 		cmocka_unit_test_setup_teardown(memory_moves_under_running_work, elastic_set_up, elastic_tear_down),
