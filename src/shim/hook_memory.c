@@ -55,12 +55,12 @@ static CUresult note_allocated(const struct hb_claim *claim, CUresult result, en
 
 /* ---- plain, pitched, managed ---- */
 
-/* Without room on the account, or in the driver. */
-static CUresult allocate_over(CUdeviceptr *pointer, size_t bytes)
+/* Without room on the account, or, `claimed`, in the driver. */
+static CUresult allocate_over(CUdeviceptr *pointer, size_t bytes, bool claimed)
 {
 	struct hb_claim claim;
 	if (!hb_elastic_allocate_over(pointer, bytes, &claim)) {
-		if (hb_elastic_has_over(hb_place()))
+		if (!claimed || hb_elastic_has_over(hb_place()))
 			hb_shim_count(HB_COUNT_allocations_refused, 1);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -71,15 +71,15 @@ CUresult hb_hook_cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
 	struct hb_claim claim;
 	hb_tenant_refresh();
-	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
-		return allocate_over(pointer, bytes);
+	if (!hb_memory_try_claim(&claim, hb_tenant_gpu(), bytes))
+		return allocate_over(pointer, bytes, false);
 	if (hb_elastic_allocate(pointer, bytes))
 		return note_allocated(&claim, CUDA_SUCCESS, HB_MEMORY_POINTER, pointer);
 	CUresult result = HB_DOUBT(HB_WITH_ROOM(&claim, HB_REAL(cuMemAlloc_v2)(pointer, bytes)));
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		return note_allocated(&claim, result, HB_MEMORY_POINTER, pointer);
 	hb_memory_cancel(&claim);
-	return allocate_over(pointer, bytes);
+	return allocate_over(pointer, bytes, true);
 }
 
 /* The driver permits elements of these sizes. */

@@ -218,7 +218,7 @@ static bool take_leased_room(const struct hb_place *place, unsigned gpu, uint64_
 	return take_room(place, gpu, bytes, BY_LEASE);
 }
 
-bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
+bool hb_memory_try_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 {
 	const struct hb_place *place = hb_place();
 	hb_shim_foresight_first_call(HB_SOURCE_ALLOCATION);
@@ -226,10 +226,14 @@ bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 	claim->gpu = place->page ? gpu : HB_PAGE_GPUS;
 	if (claim->gpu >= HB_PAGE_GPUS || take_leased_room(place, gpu, bytes))
 		return true;
-	if (hb_memory_shrink_kept(gpu) && take_leased_room(place, gpu, bytes))
+	return hb_memory_shrink_kept(gpu) && take_leased_room(place, gpu, bytes);
+}
+
+bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
+{
+	if (hb_memory_try_claim(claim, gpu, bytes))
 		return true;
-	if (!hb_elastic_has_over(place)) /* else a part may fit */
-		hb_shim_count(HB_COUNT_allocations_refused, 1);
+	hb_shim_count(HB_COUNT_allocations_refused, 1);
 	return false;
 }
 

@@ -19,6 +19,8 @@ struct hb_claim {
 
 /* Claims room. False: the tenant's limit or HP's reserve leaves none (counted). A GPU that is not on the page has no limit. */
 bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes);
+/* The same, but not counted: a part may fit. */
+bool hb_memory_try_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes);
 /* Time and rounds that a refused allocation of HP has used; begins as {0}. */
 struct hb_room {
 	int64_t until_ns;

@@ -119,6 +119,7 @@ static void what_does_not_fit_is_on_the_host(void **state)
 	elastic_host.page->elastic = HB_ELASTIC_ON | HB_ELASTIC_OVER;
 	elastic_host.page->gpus[0].limit_bytes = 70 * MIB;
 	assert_non_null(hb_page_host_run(&elastic_host, allocate_more_than_fits));
+	assert_int_equal(hb_page_host_count(&elastic_host, HB_COUNT_allocations_refused), 1);
 }
 
 static void allocate_less_after_a_refusal(void)
@@ -137,6 +138,7 @@ static void the_daemon_is_asked_for_less_than_it_has_refused(void **state)
 	elastic_host.low_free_bytes = 4 * MIB;
 	assert_non_null(hb_page_host_run(&elastic_host, allocate_less_after_a_refusal));
 	assert_int_equal(elastic_host.memory_asked, 2);
+	assert_int_equal(hb_page_host_count(&elastic_host, HB_COUNT_allocations_refused), 1);
 }
 
 static void allocate_without_option(void)
