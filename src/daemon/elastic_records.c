@@ -7,7 +7,8 @@
 
 /* A report counts at most as so much, so that sums do not overflow. */
 #define BYTES_MOST (UINT64_C(1) << 50)
-#define GRANT_UNIT (UINT64_C(2) << 20) /* the driver's granularity of device memory */
+#define PIECE_MOST (UINT64_C(64) << 20) /* processes move whole pieces: at most so much more than ordered */
+#define GRANT_UNIT (UINT64_C(2) << 20)  /* the driver's granularity of device memory */
 
 static uint64_t load_bytes(const hb_page_u64 *bytes)
 {
@@ -36,7 +37,18 @@ bool hb_elastic_owns(const struct hb_tenancy *tenancy, uint32_t index, uint32_t 
 
 uint64_t hb_elastic_on_peer(const struct hb_tenancy *tenancy, uint32_t index)
 {
-	return load_bytes(&tenancy->page->elastic_gpus[index].peer_bytes);
+	return hb_bytes_least(load_bytes(&tenancy->page->elastic_gpus[index].peer_bytes), tenancy->peer_limits[index]);
+}
+
+void hb_elastic_order_to_peer(struct hb_tenancy *tenancy, uint32_t index, uint64_t bytes, uint64_t total_bytes)
+{
+	uint64_t limit = hb_bytes_least(tenancy->peer_limits[index] + bytes + PIECE_MOST, BYTES_MOST);
+	tenancy->peer_limits[index] = hb_bytes_least(limit, total_bytes);
+}
+
+void hb_elastic_limit_peer(struct hb_tenancy *tenancy, uint32_t index, uint64_t total_bytes)
+{
+	tenancy->peer_limits[index] = hb_bytes_least(tenancy->peer_limits[index], total_bytes);
 }
 
 uint64_t hb_elastic_leaving(const struct hb_tenancy *tenancy, uint32_t index)
@@ -113,7 +125,7 @@ uint64_t hb_elastic_away(const struct hb_tenancy *tenancy, uint32_t slot, uint32
 static void clear_record(struct hb_tenancy *tenancy, uint32_t index)
 {
 	struct hb_page_elastic *record = &tenancy->page->elastic_gpus[index];
-	tenancy->host_limits[index] = 0;
+	tenancy->host_limits[index] = tenancy->peer_limits[index] = 0;
 	record->gpu = 0;
 	record->local_bytes = record->peer_bytes = record->host_bytes = record->movable_bytes = 0;
 	record->spare_bytes = record->leaked_bytes = record->host_limit_bytes = record->over_bytes = 0;
@@ -135,9 +147,11 @@ void hb_elastic_leave(struct hb_tenancy *tenancy, uint32_t slot)
 void hb_elastic_adopt(struct hb_tenancy *tenancy)
 {
 	uint64_t most = hb_bytes_least(tenancy->daemon->config.elastic_host_bytes, BYTES_MOST);
-	for (uint32_t i = 0; i < HB_PAGE_ELASTIC; i++)
-		tenancy->host_limits[i] = hb_bytes_least(load_bytes(&tenancy->page->elastic_gpus[i].host_limit_bytes),
-							 most);
+	for (uint32_t i = 0; i < HB_PAGE_ELASTIC; i++) {
+		const struct hb_page_elastic *record = &tenancy->page->elastic_gpus[i];
+		tenancy->host_limits[i] = hb_bytes_least(load_bytes(&record->host_limit_bytes), most);
+		tenancy->peer_limits[i] = load_bytes(&record->peer_bytes);
+	}
 }
 
 /* --- memory of the host ------------------------------------------------------------------ */

@@ -39,6 +39,10 @@ uint64_t hb_elastic_returning(const struct hb_tenancy *tenancy, uint32_t record)
 /* Returns how many bytes of the record are on its peer; the part of them for which host memory is prepared, so that they can leave. */
 uint64_t hb_elastic_on_peer(const struct hb_tenancy *tenancy, uint32_t record);
 uint64_t hb_elastic_leaving(const struct hb_tenancy *tenancy, uint32_t record);
+/* The record is about to get an order to move so much to its peer, which has total_bytes: then that much is believed to be there. */
+void hb_elastic_order_to_peer(struct hb_tenancy *tenancy, uint32_t record, uint64_t bytes, uint64_t total_bytes);
+/* The record's peer was found again after a restart of the daemon. */
+void hb_elastic_limit_peer(struct hb_tenancy *tenancy, uint32_t record, uint64_t total_bytes);
 /* Returns how many bytes the record's process can move away now: host memory is prepared for them, also if they go to a peer. */
 uint64_t hb_elastic_movable(const struct hb_tenancy *tenancy, uint32_t record);
 /* The page was made by an earlier daemon: its grants stay in force until the next tick. */

@@ -92,8 +92,11 @@ static void order_record(const struct hb_gpu *gpu, struct hb_tenancy *tenancy, u
 	order->sequences[index] = sequence + 1 ? sequence + 1 : 1;
 	order->most[index] = capacity_of(tenancy, index, order->direction); /* it may move more than asked for */
 	order->waiting |= 1u << index;
-	if (part->peer_bytes && gpu->elastic->peer)
-		memcpy(record->order_peer, gpu->elastic->peer->uuid, sizeof record->order_peer);
+	const struct hb_gpu *peer = gpu->elastic->peer;
+	if (part->peer_bytes && peer)
+		memcpy(record->order_peer, peer->uuid, sizeof record->order_peer);
+	if (part->peer_bytes && peer && peer->use && order->direction == HB_ORDER_AWAY)
+		hb_elastic_order_to_peer(tenancy, index, part->peer_bytes, peer->use->total_bytes);
 	record->order_peer_bytes = part->peer_bytes;
 	record->order_host_bytes = part->host_bytes;
 	record->order_direction = order->direction;

@@ -110,6 +110,18 @@ uint64_t hb_peers_choose(struct hb_gpu *gpu)
 	return most;
 }
 
+/* No record of the GPU's tenants has more on the peer than that has. False: the driver does not say yet how much it is. */
+static bool limit_records(const struct hb_gpu *gpu, const struct hb_gpu *peer)
+{
+	if (!peer->use || !peer->use->total_bytes)
+		return false;
+	for (uint32_t i = 0; i < gpu->tenants_end; i++)
+		for (uint32_t r = 0; find_elastic(gpu, i) && r < HB_PAGE_ELASTIC; r++)
+			if (hb_elastic_owns(find_elastic(gpu, i), r, gpu->tenants[i].gpu_index))
+				hb_elastic_limit_peer(find_elastic(gpu, i), r, peer->use->total_bytes);
+	return true;
+}
+
 /* After a restart, the last order to a peer says where the memory is. */
 static struct hb_gpu *find_peer(const struct hb_gpu *gpu)
 {
@@ -124,9 +136,10 @@ static struct hb_gpu *find_peer(const struct hb_gpu *gpu)
 
 void hb_peers_tick(struct hb_gpu *gpu)
 {
-	if (!gpu->elastic->peer)
-		gpu->elastic->peer = find_peer(gpu);
-	else if (!gpu->elastic->n_needs && !is_ordered(gpu) && !count_gpu(gpu, false))
+	struct hb_gpu *found = gpu->elastic->peer ? NULL : find_peer(gpu);
+	if (found && limit_records(gpu, found))
+		gpu->elastic->peer = found;
+	else if (gpu->elastic->peer && !gpu->elastic->n_needs && !is_ordered(gpu) && !count_gpu(gpu, false))
 		gpu->elastic->peer = NULL;
 	if (gpu->elastic->peer == gpu)
 		gpu->elastic->peer = NULL;

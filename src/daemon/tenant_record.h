@@ -69,6 +69,7 @@ struct hb_tenancy {
 	uint64_t totals
 		[HB_PAGE_GPUS]; /* memory of the GPUs as the tenant reported it; counts for itself if the driver reports none */
 	uint64_t host_limits[HB_PAGE_ELASTIC]; /* bytes of host memory granted to each record of elastic memory */
+	uint64_t peer_limits[HB_PAGE_ELASTIC]; /* bytes on its peer that each record is believed */
 	uint64_t past[HB_N_COUNTS];            /* summed counters of processes that have ended */
 	int64_t learned_slo_ns;                /* SLO that a replaced core had learned; 0 = none */
 	int64_t rings_read_ns;                 /* time of the last reading of its processes' request rings; 0 = never */

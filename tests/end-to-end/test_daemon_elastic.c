@@ -400,6 +400,30 @@ static void two_tenants_of_high_both_get_room(void **state)
 	hb_membership_fini(&second);
 }
 
+/* A tenant of another GPU writes to its page that it has memory on this one. */
+static void invented_guests_do_not_count(void **state)
+{
+	struct low low;
+	struct hb_membership member, liar = HB_MEMBERSHIP_NONE;
+	struct hb_tenant_options high = start_high(&member), wish = wish_of(9, HB_PAGE_LOW);
+	start_low(&low, 2, 20 * GIB, MOVES);
+	wish.flags |= HB_REGISTER_ELASTIC;
+	memset(wish.uuids[0], 0x22, HB_UUID_BYTES);
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &liar), 0);
+	struct hb_page_elastic *record = &liar.page->elastic_gpus[0];
+	memcpy(record->order_peer, high.uuids[0], sizeof record->order_peer);
+	record->peer_bytes = record->spare_bytes = 64 * GIB;
+	record->gpu = 1;
+	record->owner = HB_ELASTIC_OWNER(liar.slot, liar.generation);
+	usleep(400000);
+	assert_int_equal(need(&high, 8 * GIB, &(struct hb_error){""}), 0);
+	assert_int_equal(member.gpus[0]->lent, 0);
+	end_low(&low);
+	hb_membership_fini(&member);
+	hb_membership_fini(&liar);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
@@ -414,6 +438,7 @@ int main(void)
 		TEST(low_does_not_take_what_was_made_free),
 		TEST(what_returns_does_not_hide_what_moves_then),
 		TEST(two_tenants_of_high_both_get_room),
+		TEST(invented_guests_do_not_count),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
