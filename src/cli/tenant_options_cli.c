@@ -31,11 +31,10 @@ static int take_slo(const char *command, struct hb_tenant_options *options, cons
 static int take_memory(const char *command, struct hb_tenant_options *options, const char *value)
 {
 	struct hb_error error;
-	uint64_t bytes;
-	if (hb_bytes_parse(value, &bytes, &error) < 0 || !bytes)
-		return hb_cli_usage_error(command, "--memory: '%s' is not a size such as 40GiB", value);
 	if (hb_memory_parse(value, &options->memory_bytes, &error) < 0)
 		return hb_cli_usage_error(command, "--memory: %s", error.text);
+	if (!options->memory_bytes)
+		return hb_cli_usage_error(command, "--memory: '%s' is not a size such as 40GiB", value);
 	return -1;
 }
 

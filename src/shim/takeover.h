@@ -10,7 +10,8 @@
  *    runs beside it. It is released before every call that may wait for the entire
  *    context (`wide` below) or for its stream (hb_takeover_meet), after a launch that
  *    needs a whole SM, and when the work is done. After other launches it lingers
- *    (decide/takeover_steps.h).
+ *    (decide/takeover_steps.h). Exception: a call on the legacy stream can wait once
+ *    for the work behind which kernels that keep the GPU are queued (hb_takeover_meet).
  *  - A takeover never outlasts its limit, whatever happens to this process. If
  *    anything fails, takeovers are switched off for the process, and the reason is
  *    written to the tenant page.

@@ -51,7 +51,7 @@ class Peers(unittest.TestCase):
         self.assertEqual(low.ended(), 0)
 
     def lately(self, stack):
-        """Where the memory of low priority on the first GPU was in the last step of five seconds."""
+        """Returns where the memory of low priority on the first GPU was in the last step of five seconds: there, on the peer, on the host."""
         history = stack.status()["gpus"][0]["history"]
         return [history.get(f"low{place}_bytes", [])[-1:] for place in ("", "_peer", "_host")]
 
